@@ -1,0 +1,33 @@
+# Every target sets up what it needs itself (tools/bootstrap.sh), and does so in well under a second when nothing changed.
+ready := sh tools/bootstrap.sh
+python := .venv/bin/python
+.DEFAULT_GOAL := help
+.PHONY: help setup build fmt check test slow fuzz run bench bench-queue docs wheel clean
+
+help: ## print this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+run: ## see serai work: write, read and tail a queue on this machine
+	@$(ready) run && $(python) -m tools.run
+setup: ## make .venv with everything the other targets need, but the benchmarks' peers
+	@$(ready) check
+build: ## compile the core in place
+	@$(ready) run
+fmt: ## format and sort imports
+	@$(ready) check && $(python) -m tools.check --fix
+check: ## ruff, mypy, import contracts, stubs, laws, documents: under 20 seconds
+	@$(ready) check && $(python) -m tools.check
+test: ## the whole suite; FAST=1 leaves out the slow tests, ARGS="-k name" is passed on to pytest
+	@$(ready) test && $(python) -m tools.test $(if $(FAST),--fast) $(ARGS)
+slow: ## only the slow tests
+	@$(ready) test && $(python) -m tools.test --slow $(ARGS)
+fuzz: ## each fuzz target for SECONDS=60
+	@$(ready) fuzz && $(python) -m tools.fuzz --seconds $(or $(SECONDS),60)
+bench: bench-queue ## every benchmark
+bench-queue: ## the queue beside its peers, ratios and JSON
+	@$(ready) bench && $(python) -m benchmarks.queue $(ARGS)
+docs: ## write the generated parts of the documents
+	@$(ready) check && $(python) -m tools.docs
+wheel: ## dist/*.whl and the source archive
+	@$(ready) build && $(python) -m build
+clean: ## remove what was built; ALL=1 removes .venv too
+	@rm -rf build dist src/serai/_core/*.so .venv/.stamps .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .serai-run $(if $(ALL),.venv)

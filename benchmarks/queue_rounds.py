@@ -1,0 +1,144 @@
+"""Rounds: everyone takes a turn in every round, so the machine's noise hits all alike.
+
+    round 1:  warm  serai  file  LMDB  RocksDB ...
+    round 2:  warm  serai  file  LMDB  RocksDB ...        best of the rounds, for each measure and each contestant
+    ...
+
+A contestant is a generator.  It opens its store in an empty directory, yields (measure, work) pairs, and closes the
+store when it is resumed for the last time.  Only `work()` is timed; it does the messages and answers how many.
+
+- Two clocks: wall, and CPU of the whole process (helper threads and the kernel's page faults included).
+- The garbage collector is empty before a turn and off during it.
+- A measure's figure is the least of its rounds, wall and CPU each on its own: noise only adds.
+- Memory is warmed before every round.  A guest whose host takes free memory back pays about ten times more for the
+  first touch of a page that was free for some seconds; without warming, the first contestant pays for all.
+
+Printing, goals and JSON are `queue_report`'s.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import mmap
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Contestant", "Load", "Sheet", "Steps", "Times", "play", "warm_memory"]
+
+Steps = Iterator[tuple[str, Callable[[], int]]]
+
+WARM_BYTES = 2 << 30
+
+
+@dataclass(frozen=True)
+class Load:
+    """What to write: how large the bodies are, and what part of the full counts (1 is the real run)."""
+
+    body_bytes: int
+    scale: float = 1.0
+
+    @property
+    def body(self) -> bytes:
+        return (b"QZJX" + b"abcdefghij" * 200)[: self.body_bytes]
+
+    def count(self, full: int) -> int:
+        """The scaled count, a whole number of thousands."""
+        return max(1, int(full * self.scale) // 1000) * 1000
+
+    def at(self, measure: str) -> str:
+        return f"{measure}, {self.body_bytes} B"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A name, the modules it needs (a blank between them), and its generator of timed steps."""
+
+    name: str
+    needs: str
+    steps: Callable[[Path, Load], Steps]
+
+    @property
+    def missing(self) -> list[str]:
+        return [module for module in self.needs.split() if importlib.util.find_spec(module) is None]
+
+
+@dataclass
+class Times:
+    """Nanoseconds per message of every round; CPU is missing where only moments were measured."""
+
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    @property
+    def best_wall(self) -> float:
+        return min(self.wall)
+
+    @property
+    def best_cpu(self) -> float | None:
+        return min(self.cpu) if self.cpu else None
+
+
+@dataclass
+class Sheet:
+    """All measured times: measure -> contestant -> rounds, in the order they were first seen; and what was said."""
+
+    times: dict[str, dict[str, Times]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, measure: str, name: str, *, wall_ns: float, cpu_ns: float | None = None) -> None:
+        rounds = self.times.setdefault(measure, {}).setdefault(name, Times())
+        rounds.wall.append(wall_ns)
+        if cpu_ns is not None:
+            rounds.cpu.append(cpu_ns)
+
+    def find(self, measure: str, name: str) -> Times | None:
+        return self.times.get(measure, {}).get(name)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def warm_memory(scale: float = 1.0) -> float:
+    """Touch and free a few GiB, so that what follows gets memory the host still backs; answers GiB/s of the touch."""
+    size = max(1 << 28, int(WARM_BYTES * min(1.0, scale * 4)))
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+    start = time.perf_counter()
+    mmap.mmap(-1, size, flags=flags).close()
+    return size / (1 << 30) / (time.perf_counter() - start)
+
+
+def take_turn(contestant: Contestant, load: Load, directory: Path, sheet: Sheet) -> None:
+    """One contestant, once, in an empty directory of its own that is removed afterwards."""
+    place = Path(tempfile.mkdtemp(prefix="turn-", dir=directory))
+    try:
+        for measure, work in contestant.steps(place, load):
+            gc.collect()
+            gc.disable()
+            try:
+                wall, cpu = time.perf_counter_ns(), time.process_time_ns()
+                count = work()
+                wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
+            finally:
+                gc.enable()
+            sheet.add(measure, contestant.name, wall_ns=wall / count, cpu_ns=cpu / count)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def play(contestants: list[Contestant], loads: list[Load], directory: Path, rounds: int, sheet: Sheet) -> None:
+    """Every contestant with every load, `rounds` times, taking turns."""
+    for one in contestants:
+        if one.missing:
+            sheet.note(f"{one.name} left out: not installed: {', '.join(one.missing)}")
+    present = [one for one in contestants if not one.missing]
+    for _ in range(rounds):
+        warm_memory(loads[0].scale)
+        for load in loads:
+            for contestant in present:
+                take_turn(contestant, load, directory, sheet)

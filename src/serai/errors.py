@@ -1,0 +1,76 @@
+"""What can go wrong, in four families, so that a caller knows whose fault it is.
+
+    PeerError   another process broke the rules (a producer that died, bytes that are no request)
+    Refused     a legal wish we decline now (disk full, directory in use); `code` is the house's word
+    Corrupt     bytes on disk are wrong: says file, position, expected and found
+    Misuse      our caller is wrong: a mode, an offset, a closed queue
+
+A message says what happened, why, where, and what to do about it.  Errors of the compiled core are
+Python's own (ValueError, TypeError, OverflowError, EOFError, RuntimeError): they are about one value.
+"""
+
+
+class SeraiError(Exception):
+    """Any error of serai."""
+
+
+class PeerError(SeraiError):
+    """Somebody else broke the rules."""
+
+
+class DeadProducer(PeerError):
+    """A producer died between claiming an entry and finishing it; the entry is skipped."""
+
+    def __init__(self, text: str, *, offset: int, producer: str) -> None:
+        super().__init__(text)
+        self.offset = offset
+        self.producer = producer
+
+
+class Refused(SeraiError):
+    """A legal request that is declined; `code` names the reason for every door."""
+
+    code = "refused"
+
+
+class DiskFull(Refused):
+    """No space for the next bytes; nothing was written, reading goes on."""
+
+    code = "disk-full"
+
+
+class Locked(Refused):
+    """Another writer holds the directory or the producer name."""
+
+    code = "locked"
+
+
+class QueueFull(Refused):
+    """The last page number is used up."""
+
+    code = "queue-full"
+
+
+class Corrupt(SeraiError):
+    """Bytes on disk that cannot be right."""
+
+    def __init__(
+        self, text: str, *, file: str, position: int | None = None, expected: object = None, found: object = None
+    ) -> None:
+        super().__init__(text)
+        self.file = file
+        self.position = position
+        self.expected = expected
+        self.found = found
+
+
+class Misuse(SeraiError, ValueError):
+    """The caller's own mistake."""
+
+
+class ReadOnly(Misuse):
+    """Writing through a queue that was opened for reading."""
+
+
+class Closed(Misuse):
+    """Use after close."""

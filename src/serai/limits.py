@@ -1,0 +1,28 @@
+"""Every bound in one table: what serai refuses, and how far it reaches at once.
+
+Sizes are bytes unless the name says otherwise.  A bound that protects somebody has a test at the limit
+and one beyond it.
+"""
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+PAGE_BYTES_MIN = 16  # one index entry
+PAGE_BYTES_MAX = 1 << 30  # the format's page size is a Java int
+PAGE_BYTES_DEFAULT = 1 << 30
+PAGE_NUMBER_MAX = (1 << 31) - 1  # a page number is a Java int
+
+# How far ahead of the cursor blocks are reserved: a new queue takes two first windows, a busy one doubles.
+DATA_WINDOW_FIRST = 256 * KIB
+DATA_WINDOW_MAX = 32 * MIB
+SLOT_WINDOW_FIRST = 64 * KIB
+SLOT_WINDOW_MAX = 4 * MIB
+RESIDENT_WINDOW_MIN = 2 * MIB  # from this window on the pages ahead are made resident by the helper thread
+
+PAGES_MAPPED_MAX = 64  # pages of one stream a queue keeps mapped for its readers
+TAIL_CUT_MAX = 1024  # damaged entries a writer cuts from the tail by itself; more needs `serai verify --repair`
+DEAD_AFTER_MS = 1  # a claimed entry is looked into after this long
+
+FRAME_BYTES = 128 * KIB  # content of one frame of a compressed page
+SPIN_LOOKS = 2000  # looks at the tail before a follower gives the processor away
+IDLE_SLEEP_MAX_S = 0.001  # longest sleep of a follower that backs off

@@ -1,0 +1,50 @@
+"""The names and numbers of a queue directory.
+
+    single producer   <n>.qx index pages    <n>.qd data pages
+    several           <n>.qx (java: <n>.qmx)    <NAME>/<n>.qd    <NAME>.qm, 32 bytes
+    compressed        <n>.qd.zst in place of a sealed <n>.qd
+
+Pages are numbered from 0 without padding and have one length, a power of two, from the moment they are
+created; the length is recorded nowhere else.  The byte layout of an entry stands in `_core/pages.pyx`.
+
+    .qm   0..7 end A   8..15 end B   16..23 offset of the last entry   24..31 unused
+
+End A and end B take turns: the smaller is the begin of the newest message, the larger its end.
+"""
+
+import re
+import struct
+
+from serai._core.pages import MESSAGE_BYTES_MAX, PUBLISHED, SLOT_BYTES
+
+INDEX = ".qx"
+INDEX_JAVA = ".qmx"
+DATA = ".qd"
+STATE = ".qm"
+COMPRESSED = ".qd.zst"
+
+SLOT = struct.Struct("<qi3sB")  # begin, size, name (reversed) or checksum, flag
+STATE_LAYOUT = struct.Struct("<qqqq")  # end A, end B, offset of the last entry, unused
+STATE_BYTES = STATE_LAYOUT.size
+
+DIALECTS = ("seed", "java")
+MODES = ("r", "rw")
+CHECKSUMS = ("index24",)
+PRODUCER_NAME = re.compile(r"[A-Za-z0-9]{3}")
+WRITER_LOCK_BYTE = 1 << 62  # of the newest index page: no program ever has bytes there
+
+__all__ = [
+    "CHECKSUMS", "COMPRESSED", "DATA", "DIALECTS", "INDEX", "INDEX_JAVA", "MESSAGE_BYTES_MAX", "MODES", "PRODUCER_NAME",
+    "PUBLISHED", "SLOT", "SLOT_BYTES", "STATE", "STATE_BYTES", "STATE_LAYOUT", "WRITER_LOCK_BYTE", "name_number",
+    "name_text",
+]  # fmt: skip
+
+
+def name_number(name: str) -> int:
+    """A producer name as the number that stands in a stamp: the first character is the highest byte."""
+    return int.from_bytes(name.encode("ascii"), "big")
+
+
+def name_text(number: int) -> str:
+    """The reverse of `name_number`; bytes of a damaged name are shown, not refused."""
+    return number.to_bytes(3, "big").decode("latin-1")

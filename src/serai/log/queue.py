@@ -1,0 +1,319 @@
+"""Queues: a directory of pages, one writer or several, any number of readers.
+
+    Queue("dir")                      one producer; the ids of messages rise by 16
+    MultiQueue("dir", "rw", "AA0")    one of several producers that share an index without a lock
+
+Invariants
+- opening changes nothing; the first `writer()` takes the lock, cleans the tail and makes what is missing
+- there is one writer of a directory (of a producer name), and each queue gives the same one every time
+- readers need no lock and may be in other threads and processes, each with a reader of its own
+- the page size is that of the directory; an argument or the environment speaks only for a new one
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from serai import config, limits
+from serai._core.pack import Message, Writer
+from serai._core.reader import Reader
+from serai.errors import Closed, Corrupt, Misuse, ReadOnly
+from serai.log import recovery, seal
+from serai.log.format import CHECKSUMS, COMPRESSED, DATA, DIALECTS, INDEX, INDEX_JAVA, MODES, PRODUCER_NAME, STATE, name_number
+from serai.log.seal import DataFiles
+from serai.log.store import PageFiles
+from serai.log.supply import ReaderSupply, SharedSupply, WriterSupply
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What a queue directory holds, in numbers."""
+
+    path: str
+    kind: str  # "single" or "multi"
+    dialect: str
+    page_size: int
+    messages: int
+    first_offset: int
+    end_offset: int
+    data_begin: int
+    data_end: int
+    index_pages: int
+    data_pages: int
+    compressed_pages: int
+    disk_bytes: int
+    producers: list[str]
+
+
+def _one_of(value: str, allowed: tuple[str, ...], what: str) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise Misuse(f"{what} is {value!r}; it is {' or '.join(map(repr, allowed))}")
+    return value
+
+
+class Directory:
+    """What both kinds of queue are: a directory, its page size, its mode, and readers."""
+
+    shared: bool
+
+    def __init__(
+        self, path: str | os.PathLike[str], mode: str, page_size: int | None, dialect: str, checksum: str | None
+    ) -> None:
+        self.path = Path(path)
+        self.mode = _one_of(mode.lower() if isinstance(mode, str) else mode, MODES, "mode")
+        self.dialect = _one_of(dialect, DIALECTS, "dialect")
+        self.checksum = checksum
+        if self.mode == "rw":
+            self.path.mkdir(parents=True, exist_ok=True)
+        elif not self.path.is_dir():
+            raise Misuse(f"{self.path} is not a directory; mode 'r' makes none, mode 'rw' does")
+        self._check_kind()
+        self.page_size = self._find_page_size(page_size)
+        self._index = PageFiles(self.path, self._index_suffix(), self.page_size)
+        self._streams: dict[str, DataFiles] = {}
+        self._writer: Writer | None = None
+        self._closed = False
+
+    def _index_suffix(self) -> str:
+        return INDEX
+
+    def _check_kind(self) -> None:
+        several = any(entry.name.endswith((STATE, INDEX_JAVA)) for entry in os.scandir(self.path))
+        if several and not self.shared:
+            raise Misuse(f"{self.path} is a queue of several producers; open it with serai.MultiQueue")
+        if self.shared and any(entry.name.endswith((DATA, COMPRESSED)) for entry in os.scandir(self.path)):
+            raise Misuse(f"{self.path} is a queue of one producer; open it with serai.Queue")
+
+    def _find_page_size(self, asked: int | None) -> int:
+        found = recovery.page_sizes(self.path, (INDEX, INDEX_JAVA, DATA))
+        if not found:
+            return _check_page_size(config.page_bytes_default() if asked is None else asked)
+        sizes = sorted(set(found.values()))
+        if len(sizes) > 1:
+            odd = next(path for path, size in found.items() if size != max(sizes, key=list(found.values()).count))
+            raise Corrupt(
+                f"the page files of {self.path} have different lengths ({', '.join(map(str, sizes))} bytes; {odd.name} has "
+                f"{found[odd]}); a queue has one page size. Restore the odd ones from a copy",
+                file=str(odd), expected=sizes[0], found=found[odd],
+            )  # fmt: skip
+        if asked is not None and asked != sizes[0]:
+            raise Misuse(f"{self.path} has pages of {sizes[0]} bytes, not {asked}; leave page_size out to take what is there")
+        return _check_page_size(sizes[0], next(iter(found)))
+
+    def _stream(self, producer: str) -> DataFiles:
+        stream = self._streams.get(producer)
+        if stream is None:
+            stream = DataFiles(PageFiles(self.path / producer, DATA, self.page_size))
+            self._streams[producer] = stream
+        return stream
+
+    def _alive(self) -> None:
+        if self._closed:
+            raise Closed(f"the queue {self.path} is closed; open it again")
+
+    def _need_write(self) -> None:
+        self._alive()
+        if self.mode == "r":
+            raise ReadOnly(f"{self.path} was opened with mode 'r'; open it with 'rw' to write")
+
+    def writer(self) -> Writer:
+        """The writer of this queue: the same one each time, made and locked at the first call."""
+        if self._writer is None:
+            self._need_write()
+            self._writer = self._make_writer()
+        return self._writer
+
+    def _make_writer(self) -> Writer:
+        raise AssertionError("each kind of queue has its own writer")
+
+    def new_message(self) -> Writer:
+        """Opens a message on the queue's writer."""
+        return self.writer().new_message()
+
+    def reader(self, offset: int | None = None, *, checked: bool = True) -> Reader:
+        """A reader from `offset` on, or from the first message.
+
+        With checked=False an unpack call may run past the message end into the next one, as in the
+        original library.
+        """
+        self._alive()
+        start = recovery.first_offset(self._index) if offset is None else offset
+        if start < 0 or start % 16:
+            raise Misuse(
+                f"{start} is not an offset: an entry has 16 bytes, so offsets are multiples of 16 from 0 on; the nearest "
+                f"below is {max(start, 0) & ~15}"
+            )
+        supply = ReaderSupply(self.path, self._index, self._stream, shared=self.shared)
+        return Reader(
+            supply, page_bytes=self.page_size, offset=start, shared=self.shared,
+            summed=self.checksum is not None, checked=checked, java=self.dialect == "java",
+        )  # fmt: skip
+
+    def last(self) -> Message | None:
+        """The newest message, or None."""
+        return self.reader().last()
+
+    def force(self) -> None:
+        """Brings everything this queue's writer wrote to the disk, over all pages since the last force."""
+        self._alive()
+        if self._writer is not None:
+            self._writer.force()
+
+    def close(self) -> None:
+        """Lets the writer go; readers and their messages stay usable.  May be called twice."""
+        if self._writer is not None and not self._closed:
+            self._writer.close()
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed " if self._closed else ""
+        return f"<{state}{type(self).__name__} {str(self.path)!r} mode={self.mode!r} page_size={self.page_size}>"
+
+    def producers(self) -> list[str]:
+        """The names of the producers that ever wrote here; empty in a queue of one."""
+        return []
+
+    def _ends(self) -> Iterator[tuple[DataFiles, int]]:
+        """Each data stream with the offset behind its last published byte."""
+        raise AssertionError("each kind of queue knows its own streams")
+
+    def compress(self) -> int:
+        """Compresses every data page that is full and published; gives how many."""
+        self._need_write()
+        return sum(1 for stream, end in self._ends() for _number in seal.compress(stream, end))
+
+    def expand(self) -> int:
+        """Makes compressed pages plain again, as the Java library needs them; gives how many."""
+        self._need_write()
+        return sum(1 for stream, _end in self._ends() for _number in seal.expand(stream))
+
+    def stat(self) -> Stat:
+        """Counts what is there."""
+        self._alive()
+        first, end = recovery.first_offset(self._index), recovery.find_end(self._index, shared=self.shared)
+        entries = [recovery.read_entry(self._index, first), recovery.read_entry(self._index, end - 16)] if end > first else []
+        lowest, newest = entries if entries else (None, None)
+        files = [path for path in self.path.rglob("*") if path.is_file()]
+        streams = [stream for stream, _end in self._ends()]
+        return Stat(
+            path=str(self.path),
+            kind="multi" if self.shared else "single",
+            dialect=self.dialect,
+            page_size=self.page_size,
+            messages=(end - first) // 16,
+            first_offset=first,
+            end_offset=end,
+            data_begin=lowest.begin if lowest else 0,
+            data_end=newest.begin + newest.size if newest else 0,
+            index_pages=len(self._index.numbers()),
+            data_pages=sum(len(stream.files.numbers()) for stream in streams),
+            compressed_pages=sum(len(stream.sealed.numbers()) for stream in streams),
+            disk_bytes=sum(path.stat().st_blocks * 512 for path in files),
+            producers=self.producers(),
+        )
+
+
+def _check_page_size(size: int, file: Path | None = None) -> int:
+    if isinstance(size, int) and limits.PAGE_BYTES_MIN <= size <= limits.PAGE_BYTES_MAX and size & (size - 1) == 0:
+        return size
+    rule = f"a page size is a power of two from {limits.PAGE_BYTES_MIN} to {limits.PAGE_BYTES_MAX}"
+    if file is None:
+        raise Misuse(f"page_size is {size!r}; {rule}")
+    raise Corrupt(f"{file} has {size} bytes, but {rule}: it is no page file", file=str(file), expected=rule, found=size)
+
+
+class Queue(Directory):
+    """A queue with one producer.
+
+    mode      "r" or "rw", in any letter case; "rw" makes the directory
+    page_size length of page files in a new queue: a power of two from 16 to 2**30 (default: the
+              environment's SERAI_PAGE_SIZE or QKQPsz, else 2**30)
+    dialect   "seed" (default) or "java", how decimals and big integers are packed
+    checksum  "index24" to keep 24 bits of CRC-32C in each index entry and check them on every read
+    """
+
+    shared = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        mode: str = "rw",
+        page_size: int | None = None,
+        dialect: str = "seed",
+        checksum: str | None = None,
+    ) -> None:
+        if checksum is not None:
+            _one_of(checksum, CHECKSUMS, "checksum")
+        super().__init__(path, mode, page_size, dialect, checksum)
+
+    def _make_writer(self) -> Writer:
+        summed = self.checksum is not None
+        supply = WriterSupply(self.path, self._index, self._stream(""), summed=summed)
+        return Writer(
+            supply, page_bytes=self.page_size, data_offset=supply.data_offset, slot_offset=supply.slot_offset,
+            java=self.dialect == "java", summed=summed,
+        )  # fmt: skip
+
+    def _ends(self) -> Iterator[tuple[DataFiles, int]]:
+        end = recovery.find_end(self._index, shared=False)
+        entry = recovery.read_entry(self._index, end - 16) if end else None
+        yield self._stream(""), entry.begin + entry.size if entry is not None and entry.published else 0
+
+
+class MultiQueue(Directory):
+    """A queue with several producers, each a process with a name of three letters or digits.
+
+    Without a name it is read only.  The order of messages is the order in which entries were claimed.
+    """
+
+    shared = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        mode: str | None = None,
+        name: str | None = None,
+        page_size: int | None = None,
+        dialect: str = "seed",
+    ) -> None:
+        if name is not None and not (isinstance(name, str) and PRODUCER_NAME.fullmatch(name)):
+            raise Misuse(f"the producer name is {name!r}; it is exactly three letters or digits, as 'AA0'")
+        self.name = name
+        super().__init__(path, mode if mode is not None else "rw" if name else "r", page_size, dialect, None)
+
+    def _index_suffix(self) -> str:
+        names = [entry.name for entry in os.scandir(self.path)]
+        if any(name.endswith(INDEX_JAVA) for name in names):
+            return INDEX_JAVA
+        if any(name.endswith(INDEX) for name in names):
+            return INDEX
+        return INDEX_JAVA if self.dialect == "java" else INDEX
+
+    def _make_writer(self) -> Writer:
+        if self.name is None:
+            raise Misuse(f"{self.path} was opened without a producer name; give one to write: MultiQueue(dir, 'rw', 'AA0')")
+        supply = SharedSupply(self.path, self._index, self.name, self.page_size)
+        return Writer(
+            supply, page_bytes=self.page_size, data_offset=supply.data_offset, slot_offset=supply.slot_offset,
+            java=self.dialect == "java", state=supply.state, name=name_number(self.name),
+        )  # fmt: skip
+
+    def producers(self) -> list[str]:
+        names = {path.stem for path in self.path.glob("*" + STATE)}
+        return sorted(name for name in names if PRODUCER_NAME.fullmatch(name))
+
+    def _ends(self) -> Iterator[tuple[DataFiles, int]]:
+        for name in self.producers():
+            ends = (self.path / (name + STATE)).read_bytes()[:16].ljust(16, b"\0")
+            yield self._stream(name), min(int.from_bytes(ends[:8], "little"), int.from_bytes(ends[8:], "little"))

@@ -1,0 +1,194 @@
+"""Where a queue ends, and what a writer does with a tail that a crash left.
+
+The used entries of a page are a prefix, so a binary search in the newest page that has any finds the
+end; it reads the file and maps nothing.  After a power cut the prefix may have holes, because pages
+reach the disk in any order.  So before a writer goes on, it looks at the newest entries and at what
+lies behind the end:
+
+    published, sound      ... | hole, or entry without its data | entries behind the hole
+    kept                        cut: zeroed, as long as they are few; else refused, nothing touched
+
+Invariants
+- a reader never changes a file
+- a message is cut only behind a hole or when its data is not there, never more than TAIL_CUT_MAX
+- a cut is said once, as a warning of the logger `serai.log`
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from serai import limits
+from serai.errors import Corrupt
+from serai.log.format import PUBLISHED, SLOT, SLOT_BYTES
+from serai.log.store import PageFiles
+
+BLOCK = 1 << 20
+log = logging.getLogger("serai.log")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One index entry as it lies on disk."""
+
+    offset: int
+    begin: int
+    size: int
+    tag: bytes  # producer name in stored order, or checksum
+    flag: int
+
+    @property
+    def published(self) -> bool:
+        return self.flag == PUBLISHED
+
+
+def read_entry(index: PageFiles, offset: int) -> Entry | None:
+    """The entry at an offset, zero or not; None when its page is missing."""
+    number, position = divmod(offset, index.page_bytes)
+    try:
+        fd = os.open(index.path(number), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        raw = os.pread(fd, SLOT_BYTES, position)
+    finally:
+        os.close(fd)
+    return Entry(offset, *SLOT.unpack(raw)) if len(raw) == SLOT_BYTES else None
+
+
+def blocks(index: PageFiles, start: int, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """The index bytes from `start` on that are allocated on disk, in blocks with their offsets."""
+    for number in index.numbers():
+        base = number * index.page_bytes
+        if base + index.page_bytes <= start or (stop is not None and base >= stop):
+            continue
+        with open(index.path(number), "rb", buffering=0) as file:
+            position = max(start - base, 0)
+            end = index.page_bytes if stop is None else min(index.page_bytes, stop - base)
+            while position < end:
+                try:
+                    position = max(position, os.lseek(file.fileno(), position, os.SEEK_DATA) & ~(SLOT_BYTES - 1))
+                except OSError:  # nothing but a hole from here on
+                    break
+                raw = os.pread(file.fileno(), min(BLOCK, end - position), position)
+                if not raw:
+                    break
+                yield base + position, raw
+                position += len(raw)
+
+
+def _used_in(index: PageFiles, number: int, shared: bool) -> int:
+    """How many entries of a page are used: binary search over the prefix."""
+    with open(index.path(number), "rb", buffering=0) as file:
+        low, high = 0, os.fstat(file.fileno()).st_size // SLOT_BYTES
+        while low < high:
+            middle = (low + high) // 2
+            raw = os.pread(file.fileno(), SLOT_BYTES, middle * SLOT_BYTES)
+            if len(raw) == SLOT_BYTES and (any(raw) if shared else raw[15] == PUBLISHED):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def find_end(index: PageFiles, *, shared: bool) -> int:
+    """Offset behind the last used entry; the first offset there is when none is used."""
+    numbers = index.numbers()
+    for number in reversed(numbers):
+        used = _used_in(index, number, shared)
+        if used:
+            return number * index.page_bytes + used * SLOT_BYTES
+    return numbers[0] * index.page_bytes if numbers else 0
+
+
+def first_offset(index: PageFiles) -> int:
+    """The lowest offset there is."""
+    numbers = index.numbers()
+    return numbers[0] * index.page_bytes if numbers else 0
+
+
+def resume(
+    index: PageFiles, has_data: Callable[[int, int], bool], sound: Callable[[Entry], bool]
+) -> tuple[int, int]:
+    """Index and data cursor of a single producer that goes on; cuts a torn tail first."""
+    first, end = first_offset(index), find_end(index, shared=False)
+    keep = _before_hole(index, first, end)
+    while keep > first:
+        entry = read_entry(index, keep - SLOT_BYTES)
+        if entry and entry.size >= 0 <= entry.begin and has_data(entry.begin, entry.size) and sound(entry):
+            break
+        keep -= SLOT_BYTES
+    _clean_behind(index, keep, end)
+    if keep == first:
+        return keep, 0
+    entry = read_entry(index, keep - SLOT_BYTES)
+    assert entry is not None
+    return keep, entry.begin + entry.size
+
+
+def _before_hole(index: PageFiles, first: int, end: int) -> int:
+    """`end`, or the first hole in the newest entries before it."""
+    for offset, raw in blocks(index, max(first, end - BLOCK), end):
+        flags = raw[15::SLOT_BYTES]
+        if flags.count(PUBLISHED) != len(flags):
+            return offset + SLOT_BYTES * next(i for i, flag in enumerate(flags) if flag != PUBLISHED)
+    return end
+
+
+def _clean_behind(index: PageFiles, keep: int, end: int) -> None:
+    """Zeroes what lies behind the entries that are kept; refuses when that would be many messages."""
+    lost = 0
+    torn: list[tuple[int, int]] = []
+    for offset, raw in blocks(index, keep):
+        if raw.count(0) == len(raw):
+            continue
+        lost += raw[15::SLOT_BYTES].count(PUBLISHED)
+        torn.append((offset, len(raw)))
+    if lost > limits.TAIL_CUT_MAX:
+        path = index.path(keep // index.page_bytes)
+        raise Corrupt(
+            f"{path} is damaged at byte {keep % index.page_bytes} (offset {keep}) and {lost} published messages lie behind "
+            f"it; nothing was changed. `serai verify {index.directory}` says more, `--repair` cuts them off",
+            file=str(path), position=keep % index.page_bytes, expected="a published entry", found="a hole",
+        )  # fmt: skip
+    for offset, length in torn:
+        zero(index, offset, length)
+    if lost:
+        log.warning(
+            "%s: cut %d messages behind offset %d: a crash of the machine left them without their data or behind a hole",
+            index.directory, lost, keep,
+        )  # fmt: skip
+
+
+def zero(index: PageFiles, offset: int, length: int) -> None:
+    """Zeroes index bytes that no reader can rely on."""
+    number, position = divmod(offset, index.page_bytes)
+    fd = os.open(index.path(number), os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.pwrite(fd, bytes(length), position)
+    finally:
+        os.close(fd)
+
+
+def unfinished(index: PageFiles, start: int, name: int) -> Entry | None:
+    """The claimed entry that a producer of several has not finished, from its last known one on."""
+    stored = name.to_bytes(3, "little")
+    for offset, raw in blocks(index, start):
+        at = raw.find(stored + b"\0")
+        while at >= 0:
+            if at % SLOT_BYTES == 12:
+                return Entry(offset + at - 12, *SLOT.unpack_from(raw, at - 12))
+            at = raw.find(stored + b"\0", at + 1)
+    return None
+
+
+def page_sizes(directory: Path, suffixes: tuple[str, ...]) -> dict[Path, int]:
+    """Lengths of all page files below a directory; files of length 0 are half-made and do not count."""
+    found = {}
+    for folder in (directory, *(path for path in directory.iterdir() if path.is_dir() and len(path.name) == 3)):
+        for path in folder.iterdir():
+            if path.name.endswith(suffixes) and path.name.split(".")[0].isdigit() and path.stat().st_size:
+                found[path] = path.stat().st_size
+    return found

@@ -1,0 +1,276 @@
+"""Page files of one stream: finding, making, mapping and reserving them.
+
+    <directory>/<n><suffix>    every file of one length from the moment its name exists
+
+Invariants
+- a page file appears whole: it is made under another name, reserved, sized, and then linked
+- a writer's bytes land only on blocks that are reserved: a full disk is an error, never a signal
+- the first reservation is 256 KiB of data and 64 KiB of index; a busy writer's window doubles
+- a reader creates nothing
+"""
+
+import errno
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from serai import limits
+from serai._core.pages import Page
+from serai.errors import Corrupt, DiskFull, QueueFull
+from serai.log import residency
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def reserve(fd: int, start: int, stop: int) -> None:
+    """Reserves the blocks of start..stop; OSError when there is no space."""
+    os.posix_fallocate(fd, start, stop - start)
+
+
+class PageFiles:
+    """The page files of one stream in one directory."""
+
+    def __init__(self, directory: Path, suffix: str, page_bytes: int) -> None:
+        self.directory = directory
+        self.suffix = suffix
+        self.page_bytes = page_bytes
+        self._pages: OrderedDict[int, Page] = OrderedDict()
+
+    def path(self, number: int) -> Path:
+        return self.directory / f"{number}{self.suffix}"
+
+    def numbers(self) -> list[int]:
+        """The numbers of the pages that are there, in order."""
+        return sorted(self._numbers())
+
+    def _numbers(self) -> Iterator[int]:
+        cut = len(self.suffix)
+        try:
+            with os.scandir(self.directory) as entries:
+                for entry in entries:
+                    digits = entry.name[:-cut]
+                    if entry.name.endswith(self.suffix) and digits.isascii() and digits.isdigit():
+                        if str(int(digits)) == digits and int(digits) <= limits.PAGE_NUMBER_MAX:
+                            yield int(digits)
+        except FileNotFoundError:
+            return
+
+    def present(self, number: int) -> bool:
+        """Whether the page is there with its full length."""
+        try:
+            return os.stat(self.path(number)).st_size == self.page_bytes
+        except FileNotFoundError:
+            return False
+
+    def reading(self, number: int) -> Page | None:
+        """The page mapped for reading; None while it is not there."""
+        page = self._pages.get(number)
+        if page is None:
+            path = self.path(number)
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return None
+            try:
+                size = os.fstat(fd).st_size
+                if size < self.page_bytes:
+                    return None
+                self._check_size(path, size)
+                page = Page(fd, self.page_bytes, False)
+            finally:
+                os.close(fd)
+            self._pages[number] = page
+            if len(self._pages) > limits.PAGES_MAPPED_MAX:
+                self._pages.popitem(last=False)
+        return page
+
+    def _check_size(self, path: Path, size: int) -> None:
+        if size > self.page_bytes:
+            raise Corrupt(
+                f"{path} has {size} bytes; the pages of this queue have {self.page_bytes}",
+                file=str(path), expected=self.page_bytes, found=size,
+            )  # fmt: skip
+
+    def writing(self, number: int, *, window: int, seize: Callable[[int], None] | None = None) -> tuple[int, bool]:
+        """An open descriptor of the page for writing, and whether it was made now.
+
+        `seize` is called with the descriptor before a new page gets its name, or at once for an old one.
+        """
+        if number > limits.PAGE_NUMBER_MAX:
+            raise QueueFull(
+                f"{self.directory} is full: page {limits.PAGE_NUMBER_MAX}{self.suffix} is the last one of the format; "
+                "start a new queue"
+            )
+        path = self.path(number)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return self._make(path, window, seize)
+        try:
+            if seize is not None:
+                seize(fd)
+            size = os.fstat(fd).st_size
+            self._check_size(path, size)
+            if size < self.page_bytes:  # a writer of another program died between making and sizing it
+                self._size(fd, path, window)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd, False
+
+    def _make(self, path: Path, window: int, seize: Callable[[int], None] | None) -> tuple[int, bool]:
+        made = path.with_name(f"{path.name}.{os.getpid()}.new")
+        fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            self._size(fd, path, window)
+            if seize is not None:
+                seize(fd)
+            os.link(made, path)
+        except FileExistsError:  # another producer was faster
+            os.close(fd)
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC), False
+        except BaseException:
+            os.close(fd)
+            raise
+        finally:
+            os.unlink(made)
+        return fd, True
+
+    def _size(self, fd: int, path: Path, window: int) -> None:
+        reserve_or_refuse(fd, path, 0, min(window, self.page_bytes))
+        os.ftruncate(fd, self.page_bytes)
+
+    def sweep(self) -> None:
+        """Removes what a killed writer left half made; only under the writer's lock."""
+        for path in self.directory.glob(f"*{self.suffix}.*.new"):
+            path.unlink(missing_ok=True)
+
+
+def reserve_or_refuse(fd: int, path: Path, start: int, stop: int) -> None:
+    try:
+        reserve(fd, start, stop)
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        raise DiskFull(
+            f"no space for the next {stop - start} bytes of {path} ({os.strerror(error.errno or 0)}): the message was not "
+            "written, reading goes on; free space on that file system and write again"
+        ) from error
+
+
+class Runway:
+    """What lies reserved ahead of one writer's cursor in one stream.
+
+    `spare` bytes behind what the writer may use are reserved too: a reader looks at the entry behind the
+    last published one, and that look must not need a block either.
+    """
+
+    def __init__(
+        self,
+        files: PageFiles,
+        *,
+        window_first: int,
+        window_max: int,
+        spare: int,
+        seize: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.files = files
+        self.window = window_first
+        self.window_max = window_max
+        self.spare = spare
+        self.number = -1
+        self.fd = -1
+        self.dirty_from: int | None = None  # lowest page written since the last force
+        self.made = False  # a file appeared since the last force
+        self._seize = seize
+        self._page: Page | None = None
+        self._reserved = 0
+
+    def ahead(self, offset: int, need: int) -> tuple[Page, int]:
+        """The page of `offset`, and the position up to which it may be written, at least `need` bytes on."""
+        number, position = divmod(offset, self.files.page_bytes)
+        if number != self.number or self._page is None:
+            self._turn(number, position)
+        assert self._page is not None
+        floor = min(self.files.page_bytes, position + need + self.spare)
+        half = self.window // 2
+        if self._reserved < self.files.page_bytes and (floor > self._reserved or self._reserved - position <= half):
+            self._extend(floor)
+        limit = self.files.page_bytes
+        if self._reserved < limit:
+            limit = self._reserved - self.spare
+            if self.window >= limits.RESIDENT_WINDOW_MIN:  # come back early, to have the next stretch made ready
+                limit = max(position + need, limit - self.window // 2)
+        if self.dirty_from is None:
+            self.dirty_from = number
+        return self._page, limit
+
+    def _turn(self, number: int, position: int) -> None:
+        seize = self._seize
+        fd, fresh = self.files.writing(
+            number, window=self.window, seize=None if seize is None else lambda fd: seize(number, fd)
+        )
+        try:
+            page = Page(fd, self.files.page_bytes, True)
+        except BaseException:
+            os.close(fd)
+            raise
+        self.release()
+        self.made = self.made or fresh
+        self.number, self.fd, self._page = number, fd, page
+        self._reserved = min(self.window, self.files.page_bytes) if fresh else position
+
+    def _extend(self, floor: int) -> None:
+        """Reserves the next window; when the disk has no room for it, just what is needed now."""
+        goal = min(self.files.page_bytes, max(floor, self._reserved) + self.window)
+        try:
+            reserve(self.fd, self._reserved, goal)
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            goal = min(self.files.page_bytes, (floor + 4095) & ~4095)
+            if goal <= self._reserved:
+                return
+            reserve_or_refuse(self.fd, self.files.path(self.number), self._reserved, goal)
+        assert self._page is not None
+        if self.window >= limits.RESIDENT_WINDOW_MIN:
+            residency.ask(self._page, start=self._reserved, stop=goal)
+        self.window = min(self.window * 2, self.window_max)
+        self._reserved = goal
+
+    def force(self) -> None:
+        """Brings every page written since the last force to the disk."""
+        if self.dirty_from is None:
+            return
+        for number in range(self.dirty_from, self.number):
+            try:
+                fd = os.open(self.files.path(number), os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:  # compressed (and synced) or dropped meanwhile
+                continue
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+        os.fdatasync(self.fd)
+        if self.made:
+            sync_directory(self.files.directory)
+            self.made = False
+        self.dirty_from = self.number
+
+    def release(self) -> None:
+        """Lets the current page go."""
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.number, self.fd, self._page = -1, -1, None
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes the names in a directory durable."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+

@@ -1,0 +1,48 @@
+"""The house in order: versions agree, every change is told, make's list is whole, the vectors are named."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+from tests.laws.tree import ROOT, SOURCES, name_of
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CHANGES = sorted((ROOT / "changes").glob("*.md"))
+
+
+def test_every_compiled_module_is_built() -> None:
+    built = {module["name"] for module in PROJECT["tool"]["setuptools"]["ext-modules"]}
+    assert built == {f"serai._core.{path.stem}" for path in (SOURCES / "_core").glob("*.pyx")}
+
+
+def test_every_core_header_makes_its_users_compile_again() -> None:
+    headers = {name_of(path) for path in (SOURCES / "_core").glob("*.[h]")}
+    for module in PROJECT["tool"]["setuptools"]["ext-modules"]:
+        assert set(module["depends"]) >= headers, f"{module['name']} does not depend on {headers}"
+
+
+def test_base_install_is_a_handful_of_packages() -> None:
+    assert len(PROJECT["project"]["dependencies"]) <= 5
+
+
+@pytest.mark.parametrize("path", CHANGES, ids=name_of)
+def test_change_is_short_and_numbered(path: object) -> None:
+    name = str(path)
+    assert re.search(r"/\d{4}-[a-z0-9-]+\.md$", name), f"{name} is not called NNNN-words.md"
+
+
+def test_every_make_target_is_explained() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))
+    assert targets == set(re.findall(r"^([a-z-]+):.*## \S", text, re.MULTILINE))
+    phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    assert phony is not None
+    assert targets == set(phony[1].split())
+
+
+def test_changelog_knows_this_version() -> None:
+    version = PROJECT["project"]["version"]
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
