@@ -308,8 +308,8 @@ def fields_read(queue: Any) -> Iterator[tuple[str, Callable[[], int]]]:
 def fields(place: Path, load: Load) -> Steps:
     import serai
 
-    shapes = [(CHAIN, chain, 200), (CHAIN_DECIMAL, chain_decimal, 200), (TEMPLATE, template_tuples, 300),
-              (ROWS, template_rows, 500), (COLUMNS, template_columns, 2000)]
+    shapes = [(CHAIN, chain, 500), (CHAIN_DECIMAL, chain_decimal, 500), (TEMPLATE, template_tuples, 1000),
+              (ROWS, template_rows, 1500), (COLUMNS, template_columns, 4000)]
     for measure, shape, blocks in shapes:
         with serai.Queue(place / shape.__name__) as queue:
             yield measure, shape(queue, max(10, int(blocks * load.scale)))

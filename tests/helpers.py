@@ -114,10 +114,8 @@ def golden_value(kind: str, value: Any) -> Any:
 def plain(kind: str, value: Any) -> Any:
     """A value that compares bit for bit: see the top."""
     match kind:
-        case "float":
-            return struct.pack(">f", value)
-        case "double":
-            return struct.pack(">d", value)
+        case "float" | "double":
+            return value if isinstance(value, bytes) else struct.pack(">f" if kind == "float" else ">d", value)
         case "char":
             return ord(value) if isinstance(value, str) else value
         case "unicode":

@@ -43,6 +43,7 @@ def test_every_make_target_is_explained() -> None:
     assert targets == set(phony[1].split())
 
 
-def test_changelog_knows_this_version() -> None:
+def test_versions_agree() -> None:
     version = PROJECT["project"]["version"]
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f'__version__ = "{version}"' in (SOURCES / "__init__.py").read_text(encoding="utf-8")

@@ -50,6 +50,13 @@ def next_for(reader: serai.Reader, *, seconds: float) -> None:
         assert reader.next() is None
 
 
+def empty_for(reader: serai.Reader, *, seconds: float) -> None:
+    """The same, a batch at a time."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert len(reader.read_batch()) == 0
+
+
 # ------------------------------------------------------------------------------------------------ opening
 
 
@@ -73,7 +80,7 @@ def test_name_of_three_letters_or_digits_makes_its_folder_and_state(name: str, t
 
 def test_writing_needs_a_name(tmp_path: Path) -> None:
     with pytest.raises(serai.Misuse, match="name"):
-        serai.MultiQueue(tmp_path, "rw")
+        serai.MultiQueue(tmp_path, "rw").writer()
 
 
 def test_queue_without_a_name_is_for_reading(tmp_path: Path) -> None:
@@ -258,13 +265,14 @@ def test_entry_of_a_dead_producer_is_raised_once_with_its_place(tmp_path: Path) 
         reader = queue.reader()
         assert [reader.next() is not None for _ in range(3)] == [True] * 3
         with pytest.raises(serai.DeadProducer) as raised:
-            reader.next()
+            next_for(reader, seconds=10)
         assert (raised.value.offset, raised.value.producer) == (48, "BB1")
         assert "BB1" in str(raised.value)
         assert "48" in str(raised.value)
         assert list(reader.payloads()) == [b"d", b"e"]
+        assert reader.set_offset(48) is None
         with pytest.raises(serai.DeadProducer):
-            reader.set_offset(48)
+            next_for(reader, seconds=10)
         assert reader.offset == 64
 
 
@@ -274,7 +282,7 @@ def test_batches_stop_before_a_dead_producers_entry_and_go_on_behind_it(tmp_path
         reader = queue.reader()
         assert reader.read_batch().to_list() == [b"a", b"b", b"c"]
         with pytest.raises(serai.DeadProducer):
-            reader.read_batch()
+            empty_for(reader, seconds=10)
         batch = reader.read_batch()
         assert (batch.to_list(), batch.offsets) == ([b"d", b"e"], [64, 80])
         assert len(reader.read_batch()) == 0
@@ -282,7 +290,7 @@ def test_batches_stop_before_a_dead_producers_entry_and_go_on_behind_it(tmp_path
 
 def test_entry_of_a_living_producer_is_waited_for_in_its_own_process(tmp_path: Path) -> None:
     """The lock is held by this very process: a reader here must not take its owner for dead, nor drop the lock."""
-    with producer(tmp_path, "BB1") as living, serai.MultiQueue(tmp_path) as queue:
+    with producer(tmp_path, "BB1") as living, serai.MultiQueue(tmp_path, page_size=256) as queue:
         living.writer().append(b"first")
         claim(tmp_path, 16, name="BB1", size=5)
         patch(tmp_path / "BB1" / "0.qd", 5, b"later")
@@ -326,8 +334,8 @@ def test_entry_of_a_producer_in_another_process_is_waited_for_until_it_is_killed
 def test_producer_without_a_state_file_is_dead(tmp_path: Path) -> None:
     unfinished(tmp_path)
     (tmp_path / "BB1.qm").unlink()
-    with serai.MultiQueue(tmp_path) as queue, pytest.raises(serai.DeadProducer):
-        list(queue.reader())
+    with serai.MultiQueue(tmp_path) as queue, queue.reader(48) as reader, pytest.raises(serai.DeadProducer):
+        next_for(reader, seconds=10)
 
 
 def test_queue_grows_over_a_dead_producers_entry(tmp_path: Path) -> None:
@@ -438,7 +446,7 @@ WRITE_MANY = """
 """
 READ_MANY = """
     import sys, time, serai
-    queue, count, way = serai.Queue(sys.argv[1], "r"), int(sys.argv[2]), sys.argv[3]
+    queue, count, way = serai.Queue(sys.argv[1], "r", page_size=1 << 16), int(sys.argv[2]), sys.argv[3]
     reader, seen, until = queue.reader(), 0, time.monotonic() + 50
     def check(payload):
         global seen
@@ -493,7 +501,7 @@ def test_four_producing_processes_lose_and_double_nothing(tmp_path: Path) -> Non
     expected = dict.fromkeys(names, 0)
     changes, before = 0, ""
     until = time.monotonic() + 100
-    with serai.MultiQueue(tmp_path) as queue:  # read while they write
+    with serai.MultiQueue(tmp_path, page_size=1 << 16) as queue:  # read while they write
         reader, offset = queue.reader(), 0
         while sum(expected.values()) < count * len(names) and time.monotonic() < until:
             for message in reader:

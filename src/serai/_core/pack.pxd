@@ -6,7 +6,7 @@ cdef int64_t whole(object value, int64_t low, int64_t high, str kind) except? -1
 cdef int put_value(Appender w, int kind, object value) except -1
 cdef object take_value(View m, int kind, bint java)
 cdef int put_unscaled(Appender w, int64_t unscaled, int64_t scale, bint java) except -1
-cdef int put_big(Appender w, object value, bint java) except -1
+cdef int put_big(Appender w, object value) except -1
 cdef int put_big_unscaled(Appender w, object unscaled, int64_t scale, bint java) except -1
 cdef int put_unicode(Appender w, object value) except -1
 cdef int kind_of(object name, bint last) except -1

@@ -31,6 +31,7 @@ cdef class Appender:
     cdef char* slot
     cdef int64_t slot_offset, slot_stop      # next entry; entries below slot_stop may be published
     cdef int64_t* state                      # the three numbers of the .qm file; NULL in a single queue
+    cdef int state_turn                      # which of the two ends the next message writes
     cdef Page state_page
     cdef uint64_t stamp_bits                 # flag and name as they stand in every stamp
     cdef readonly bint summed                # index24 checksums are written
@@ -52,6 +53,7 @@ cdef class Appender:
             return 0
         return self.put_over(p, n)
     cdef int rollback(self) except -1
+    cdef int abandon(self) except -1
     cdef int64_t publish(self) except -1
     cdef int64_t publish_shared(self, int64_t size) except -1
     cdef uint32_t total(self, int64_t size)

@@ -135,6 +135,7 @@ cdef class Appender:
         if state is not None:
             self.state_page = state
             self.state = <int64_t*>state.base
+            self.state_turn = 0 if self.state[0] < self.state[1] else 1
             self.stamp_bits |= <uint64_t>name << 32
 
     @property
@@ -227,6 +228,12 @@ cdef class Appender:
             self.base_offset = self.begin
         return 0
 
+    cdef int abandon(self) except -1:
+        """Gives up the message a failed call left open, unless another thread's call is still at work."""
+        if self.open and not self.busy:
+            self.rollback()
+        return 0
+
     cdef uint32_t total(self, int64_t size):
         """The 24-bit checksum of the open message: payload, then where it stands."""
         cdef char[20] place
@@ -271,18 +278,19 @@ cdef class Appender:
     cdef int64_t publish_shared(self, int64_t size) except -1:
         """Publishes among several producers: state, claim, last index, begin, flag, in that order.
 
+        The two ends in the state take turns; the one that is not the newest message's end is overwritten.
         Whatever instant the process dies at, the state file and the entry together tell where the
         message lies, so that the producer can finish it when it comes back.
         """
         cdef int64_t offset
         cdef uint64_t claim = (self.stamp_bits << 8 >> 8) | <uint64_t>size
-        cdef int older = 0 if self.state[0] < self.state[1] else 1
-        store_release(self.state + older, self.begin + size)
+        store_release(self.state + self.state_turn, self.begin + size)
         while not claim_zero(self.slot + 8, claim):
             self.slot += SLOT
             self.slot_offset += SLOT
             if self.slot_offset >= self.slot_stop:
                 self.more_slots()
+        self.state_turn = not self.state_turn
         store_release(self.state + 2, self.slot_offset)
         store_release(self.slot, self.begin)
         store_flag(self.slot + 15, FLAG)
@@ -308,7 +316,7 @@ cdef class Appender:
             self.put(p, n)
             return self.publish()
         except BaseException:
-            self.rollback()
+            self.abandon()
             raise
 
     def append(self, body):

@@ -15,6 +15,7 @@ says so.
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -232,22 +233,25 @@ cdef class Template:
             self.numbers[i] = kind_of(kind, i == len(kinds) - 1)
 
     cdef int64_t put_row(self, tuple row) except -1:
+        """Writes one row; on an error the message is still open and the caller gives it up."""
         cdef Writer w = self.writer
         cdef int i
         if len(row) != self.count:
             raise ValueError(f"the template has {self.count} fields ({', '.join(self.kinds)}), the row {len(row)}")
-        w.start()
-        try:
-            for i in range(self.count):
-                put_value(w, self.numbers[i], row[i])
-            return w.publish()
-        except BaseException:
-            w.rollback()
-            raise
+        if w.open or w.busy:
+            w.start()
+        w.open = True
+        for i in range(self.count):
+            put_value(w, self.numbers[i], <object>PyTuple_GET_ITEM(row, i))
+        return w.publish()
 
     def append(self, row):
         """Writes one message from a sequence of values; gives its offset."""
-        return self.put_row(row if type(row) is tuple else tuple(row))
+        try:
+            return self.put_row(row if type(row) is tuple else tuple(row))
+        except BaseException:
+            self.writer.abandon()
+            raise
 
     def append_many(self, rows):
         """Writes each row as one message; gives the offset of the last, -1 if there was none."""
@@ -258,6 +262,7 @@ cdef class Template:
                 last = self.put_row(row if type(row) is tuple else tuple(row))
                 done += 1
         except BaseException as error:
+            self.writer.abandon()
             error.add_note(f"{done} messages of this call were written before")
             raise
         return last
@@ -271,6 +276,7 @@ cdef class Template:
                 if source.array.length:
                     last = self.put_columns(source, &rows)
         except BaseException as error:
+            self.writer.abandon()
             error.add_note(f"{rows} messages of this call were written before")
             raise
         return last
@@ -312,13 +318,9 @@ cdef class Template:
             if w.open or w.busy:
                 w.start()
             w.open = True
-            try:
-                for i in range(self.count):
-                    put_cell(w, &columns[i], row)
-                last = w.publish()
-            except BaseException:
-                w.rollback()
-                raise
+            for i in range(self.count):
+                put_cell(w, &columns[i], row)
+            last = w.publish()
             rows[0] += 1
         return last
 
@@ -331,7 +333,7 @@ cdef int put_cell(Writer w, Column* column, int64_t row) except -1:
     cdef int32_t size
     if column.form == FIXED:
         if column.kind == BIG_INTEGER:
-            return put_big(w, (<const int64_t*>column.values)[i], w.java)
+            return put_big(w, (<const int64_t*>column.values)[i])
         return w.put(column.values + i * column.width, column.width)
     if column.form == BITS:
         bit = (<const uint8_t*>column.values)[i >> 3] >> (i & 7) & 1
@@ -373,5 +375,5 @@ cdef int put_decimal128(Writer w, Column* column, int64_t i) except -1:
         return put_unscaled(w, low, column.scale, w.java)
     number = int.from_bytes(PyBytes_FromStringAndSize(<const char*>halves, 16), "little", signed=True)
     if column.kind == BIG_INTEGER:
-        return put_big(w, number, w.java)
+        return put_big(w, number)
     return put_big_unscaled(w, number, column.scale, w.java)

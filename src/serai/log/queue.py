@@ -81,10 +81,10 @@ class Directory:
         return INDEX
 
     def _check_kind(self) -> None:
-        several = any(entry.name.endswith((STATE, INDEX_JAVA)) for entry in os.scandir(self.path))
-        if several and not self.shared:
+        names = os.listdir(self.path)
+        if not self.shared and any(name.endswith((STATE, INDEX_JAVA)) for name in names):
             raise Misuse(f"{self.path} is a queue of several producers; open it with serai.MultiQueue")
-        if self.shared and any(entry.name.endswith((DATA, COMPRESSED)) for entry in os.scandir(self.path)):
+        if self.shared and any(name.endswith((DATA, COMPRESSED)) for name in names):
             raise Misuse(f"{self.path} is a queue of one producer; open it with serai.Queue")
 
     def _find_page_size(self, asked: int | None) -> int:
@@ -293,7 +293,7 @@ class MultiQueue(Directory):
         super().__init__(path, mode if mode is not None else "rw" if name else "r", page_size, dialect, None)
 
     def _index_suffix(self) -> str:
-        names = [entry.name for entry in os.scandir(self.path)]
+        names = os.listdir(self.path)
         if any(name.endswith(INDEX_JAVA) for name in names):
             return INDEX_JAVA
         if any(name.endswith(INDEX) for name in names):

@@ -23,7 +23,7 @@ from serai import limits
 from serai._core.pages import Page
 from serai.errors import Corrupt
 from serai.log.format import COMPRESSED
-from serai.log.store import PageFiles, sync_directory
+from serai.log.store import PageFiles, new_name, sync_directory
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -177,11 +177,11 @@ def compress(data: DataFiles, end: int) -> Iterator[int]:
 
 
 def _compress_page(source: Path, target: Path) -> None:
-    options = {
+    options: dict[int, int] = {
         zstd.CompressionParameter.compression_level: LEVEL,
         zstd.CompressionParameter.checksum_flag: 1,
     }
-    made = target.with_name(f"{target.name}.{os.getpid()}.new")
+    made = new_name(target)
     sizes = []
     try:
         with open(source, "rb") as plain, open(made, "wb") as out:
@@ -203,7 +203,7 @@ def expand(data: DataFiles) -> Iterator[int]:
     """Makes every compressed page a plain one again; gives the number of each as it is done."""
     for number in data.sealed.numbers():
         source, target = data.sealed.path(number), data.files.path(number)
-        made = target.with_name(f"{target.name}.{os.getpid()}.new")
+        made = new_name(target)
         sealed = data.sealed_page(number)
         assert sealed is not None
         try:

@@ -13,6 +13,7 @@ import errno
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from serai import limits
@@ -26,6 +27,11 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def reserve(fd: int, start: int, stop: int) -> None:
     """Reserves the blocks of start..stop; OSError when there is no space."""
     os.posix_fallocate(fd, start, stop - start)
+
+
+def new_name(path: Path) -> Path:
+    """The name a file is made under before it is whole; nobody else makes the same one."""
+    return path.with_name(f"{path.name}.{os.urandom(6).hex()}.new")
 
 
 class PageFiles:
@@ -120,8 +126,8 @@ class PageFiles:
         return fd, False
 
     def _make(self, path: Path, window: int, seize: Callable[[int], None] | None) -> tuple[int, bool]:
-        made = path.with_name(f"{path.name}.{os.getpid()}.new")
-        fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        made = new_name(path)
+        fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             self._size(fd, path, window)
             if seize is not None:
@@ -134,7 +140,7 @@ class PageFiles:
             os.close(fd)
             raise
         finally:
-            os.unlink(made)
+            made.unlink(missing_ok=True)
         return fd, True
 
     def _size(self, fd: int, path: Path, window: int) -> None:
@@ -207,10 +213,8 @@ class Runway:
         return self._page, limit
 
     def _turn(self, number: int, position: int) -> None:
-        seize = self._seize
-        fd, fresh = self.files.writing(
-            number, window=self.window, seize=None if seize is None else lambda fd: seize(number, fd)
-        )
+        seize = None if self._seize is None else partial(self._seize, number)
+        fd, fresh = self.files.writing(number, window=self.window, seize=seize)
         try:
             page = Page(fd, self.files.page_bytes, True)
         except BaseException:

@@ -7,6 +7,7 @@ behind every `Reader`.  Each holds the descriptors and locks of its side and not
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from serai import limits
@@ -49,9 +50,8 @@ class WriterSupply:
         for _ in range(1000):
             numbers = self._index.numbers()
             newest = numbers[-1] if numbers else 0
-            fd, _made = self._index.writing(
-                newest, window=limits.SLOT_WINDOW_FIRST, seize=lambda fd, n=newest: self._seize(n, fd)
-            )
+            seize = partial(self._seize, newest)
+            fd, _made = self._index.writing(newest, window=limits.SLOT_WINDOW_FIRST, seize=seize)
             os.close(fd)
             if self._index.numbers()[-1] == newest:
                 return
