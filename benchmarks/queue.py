@@ -20,8 +20,11 @@ from pathlib import Path
 if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])   # or this file would hide the standard library's `queue`
 
-import argparse
 import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")           # or numpy, behind pyarrow, starts threads of its own
+
+import argparse
 import tempfile
 import time
 

@@ -25,7 +25,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from benchmarks.queue_rounds import Sheet, warm_memory
+from benchmarks.queue_rounds import Sheet, Took, timed, warm_memory
 
 __all__ = ["COLD", "FIRST_VISIT", "LARGE", "OPEN_READ", "OPEN_WRITE", "RANDOM", "SMALL", "measure_growth"]
 
@@ -39,7 +39,7 @@ COLD = "random read, nothing cached"
 PAGE_BYTES = 1 << 30
 PUBLISHED = 0x7F << 56
 CHUNK = 1_000_000                                            # entries written at a time
-PLACES = 3000
+PLACES = 1000
 COLD_PLACES = 40                                             # each may read megabytes ahead
 VISITS = 10
 OPENINGS = 20
@@ -113,12 +113,12 @@ def cache(directory: Path, begins: list[int], body_bytes: int) -> None:
                 os.pread(file.fileno(), body_bytes, begin % PAGE_BYTES)
 
 
-def visit(reader: Any, offsets: list[int]) -> tuple[float, float]:
-    """Wall and CPU nanoseconds per message."""
-    wall, cpu = time.perf_counter_ns(), time.process_time_ns()
-    for offset in offsets:
-        _body = reader.set_offset(offset).payload
-    return (time.perf_counter_ns() - wall) / len(offsets), (time.process_time_ns() - cpu) / len(offsets)
+def visit(reader: Any, offsets: list[int]) -> Took:
+    def work() -> int:
+        for offset in offsets:
+            _body = reader.set_offset(offset).payload
+        return len(offsets)
+    return timed(work)
 
 
 def measure_random(directory: Path, name: str, count: int, *, body_bytes: int, seed: int, sheet: Sheet) -> None:
@@ -131,18 +131,12 @@ def measure_random(directory: Path, name: str, count: int, *, body_bytes: int, s
     forget(directory)
     with serai.Queue(directory, "r") as queue:
         reader = queue.reader()
-        wall, cpu = visit(reader, [16 * chance.randrange(count) for _ in range(COLD_PLACES)])
-        sheet.add(COLD, name, wall_ns=wall, cpu_ns=cpu)
+        sheet.add(COLD, name, visit(reader, [16 * chance.randrange(count) for _ in range(COLD_PLACES)]))
         cache(directory, [place * body_bytes for place in places], body_bytes)
-        wall, cpu = visit(reader, offsets)
-        sheet.add(FIRST_VISIT, name, wall_ns=wall, cpu_ns=cpu)
-        best: tuple[float, float] | None = None
+        sheet.add(FIRST_VISIT, name, visit(reader, offsets))
         for _ in range(VISITS):
             chance.shuffle(offsets)
-            found = visit(reader, offsets)
-            best = found if best is None else min(best, found)
-        assert best is not None
-        sheet.add(RANDOM, name, wall_ns=best[0], cpu_ns=best[1])
+            sheet.add(RANDOM, name, visit(reader, offsets))
 
 
 def measure_growth(directory: Path, rounds: int, scale: float, sheet: Sheet) -> None:
@@ -165,7 +159,7 @@ def measure_growth(directory: Path, rounds: int, scale: float, sheet: Sheet) -> 
                     for name, place in places.items():
                         taken[name].append(opening(place))
                 for name, times in taken.items():
-                    sheet.add(measure, name, wall_ns=sorted(times)[OPENINGS // 2])
+                    sheet.add(measure, name, Took(sorted(times)[OPENINGS // 2]))
             for name, place in places.items():
                 measure_random(place, name, counts[name], body_bytes=body_bytes, seed=at, sheet=sheet)
     finally:

@@ -214,7 +214,7 @@ def chain(queue: Any, blocks: int) -> Callable[[], int]:
     unscaled = [10_000 + 37 * i for i in range(1000)]
 
     def work() -> int:
-        new = queue.new_message
+        new = queue.writer().new_message
         for block in range(blocks):
             for price in unscaled:
                 new().pack_int(block).pack_decimal(price, 2).pack_string("EURUSD").pack_boolean(True).write_message()
@@ -226,7 +226,7 @@ def chain_decimal(queue: Any, blocks: int) -> Callable[[], int]:
     decimals = prices()
 
     def work() -> int:
-        new = queue.new_message
+        new = queue.writer().new_message
         for block in range(blocks):
             for price in decimals:
                 new().pack_int(block).pack_decimal(price).pack_string("EURUSD").pack_boolean(True).write_message()

@@ -7,9 +7,10 @@
 A contestant is a generator.  It opens its store in an empty directory, yields (measure, work) pairs, and closes the
 store when it is resumed for the last time.  Only `work()` is timed; it does the messages and answers how many.
 
-- Two clocks: wall, and CPU of the whole process (helper threads and the kernel's page faults included).
+- Three clocks: wall; CPU of the calling thread (the kernel's page faults included); CPU of the whole process (helper
+  threads too).
 - The garbage collector is empty before a turn and off during it.
-- A measure's figure is the least of its rounds, wall and CPU each on its own: noise only adds.
+- A measure's figure is the least of its rounds, for each clock on its own: noise only adds.
 - Memory is warmed before every round.  A guest whose host takes free memory back pays about ten times more for the
   first touch of a page that was free for some seconds; without warming, the first contestant pays for all.
 
@@ -28,7 +29,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Contestant", "Load", "Sheet", "Steps", "Times", "play", "warm_memory"]
+__all__ = ["Contestant", "Load", "Sheet", "Steps", "Times", "Took", "play", "timed", "warm_memory"]
 
 Steps = Iterator[tuple[str, Callable[[], int]]]
 
@@ -67,16 +68,38 @@ class Contestant:
         return [module for module in self.needs.split() if importlib.util.find_spec(module) is None]
 
 
+@dataclass(frozen=True)
+class Took:
+    """What one turn took, by each clock, for one message."""
+
+    wall_ns: float
+    thread_ns: float | None = None
+    cpu_ns: float | None = None
+
+
+def timed(work: Callable[[], int]) -> Took:
+    """Run the work by all three clocks."""
+    wall, thread, cpu = time.perf_counter_ns(), time.thread_time_ns(), time.process_time_ns()
+    count = work()
+    wall, thread, cpu = time.perf_counter_ns() - wall, time.thread_time_ns() - thread, time.process_time_ns() - cpu
+    return Took(wall / count, thread / count, cpu / count)
+
+
 @dataclass
 class Times:
-    """Nanoseconds per message of every round; CPU is missing where only moments were measured."""
+    """Nanoseconds per message of every round; the CPU clocks are missing where only moments were measured."""
 
     wall: list[float] = field(default_factory=list)
+    thread: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
     @property
     def best_wall(self) -> float:
         return min(self.wall)
+
+    @property
+    def best_thread(self) -> float | None:
+        return min(self.thread) if self.thread else None
 
     @property
     def best_cpu(self) -> float | None:
@@ -90,11 +113,12 @@ class Sheet:
     times: dict[str, dict[str, Times]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, measure: str, name: str, *, wall_ns: float, cpu_ns: float | None = None) -> None:
+    def add(self, measure: str, name: str, took: Took) -> None:
         rounds = self.times.setdefault(measure, {}).setdefault(name, Times())
-        rounds.wall.append(wall_ns)
-        if cpu_ns is not None:
-            rounds.cpu.append(cpu_ns)
+        rounds.wall.append(took.wall_ns)
+        if took.cpu_ns is not None and took.thread_ns is not None:
+            rounds.thread.append(took.thread_ns)
+            rounds.cpu.append(took.cpu_ns)
 
     def find(self, measure: str, name: str) -> Times | None:
         return self.times.get(measure, {}).get(name)
@@ -121,12 +145,9 @@ def take_turn(contestant: Contestant, load: Load, directory: Path, sheet: Sheet)
             gc.collect()
             gc.disable()
             try:
-                wall, cpu = time.perf_counter_ns(), time.process_time_ns()
-                count = work()
-                wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
+                sheet.add(measure, contestant.name, timed(work))
             finally:
                 gc.enable()
-            sheet.add(measure, contestant.name, wall_ns=wall / count, cpu_ns=cpu / count)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 

@@ -59,6 +59,8 @@ def main() -> int:
     try:
         return second_process(tailed) if tailed else show()
     except KeyboardInterrupt:
+        if tailed:
+            return 130  # the first process tells
         print(f"\nstopped; what was written until now is whole and lies in {PLACE}", file=sys.stderr)
         return 130
     except serai.SeraiError as error:

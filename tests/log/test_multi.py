@@ -175,8 +175,8 @@ def test_threads_share_one_producer_under_its_lock(tmp_path: Path) -> None:
             thread.join()
         rows = list(queue.reader().rows("int", "int"))
     assert len(rows) == 2000
-    for thread in range(4):
-        assert [number for of, number in rows if of == thread] == list(range(500))
+    for number in range(4):
+        assert [count for thread, count in rows if thread == number] == list(range(500))
 
 
 def test_producers_in_threads_make_index_pages_together(tmp_path: Path) -> None:

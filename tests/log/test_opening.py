@@ -103,6 +103,13 @@ def test_unknown_dialect_is_refused_with_the_two_names(dialect: str, tmp_path: P
         serai.Queue(tmp_path, dialect=dialect)
 
 
+def test_none_means_what_is_usual(tmp_path: Path) -> None:
+    with serai.Queue(tmp_path / "single", "rw", None, None, None) as queue:
+        assert (queue.page_size, queue.dialect) == (1 << 30, "seed")
+    with serai.MultiQueue(tmp_path / "multi", None, "AA0", None, None) as queue:
+        assert (queue.page_size, queue.dialect) == (1 << 30, "seed")
+
+
 def test_unknown_checksum_is_refused(tmp_path: Path) -> None:
     with pytest.raises(serai.Misuse, match="index24"):
         serai.Queue(tmp_path, checksum="crc32")
@@ -279,9 +286,9 @@ def test_example_of_the_seed(tmp_path: Path) -> None:
         reader = queue.reader()
         rows = [(m.unpack_int(), m.unpack_decimal(), m.unpack_string(), m.unpack_boolean()) for m in reader]
         assert rows == [(i, Decimal(i) / 100, str(i), i % 2 == 0) for i in range(10)]
-        message = reader.set_offset(80)
-        assert message is not None
-        assert message.unpack_int() == 5
+        found = reader.set_offset(80)
+        assert found is not None
+        assert found.unpack_int() == 5
         assert numbers(reader) == [6, 7, 8, 9]
 
 
@@ -481,11 +488,10 @@ def test_checksum_finds_a_changed_byte(tmp_path: Path) -> None:
         assert len(list(trusting.reader())) == 6
     with serai.Queue(tmp_path, "r", checksum="index24") as queue:
         reader = queue.reader()
-        seen = [message.payload for message in [reader.next()] if message]
+        assert reader.next() is not None
         with pytest.raises(serai.Corrupt, match="checksum"):
             reader.next()
-        seen += [message.payload for message in reader]
-    assert seen == [bytes([number]) * 50 for number in (0, 2, 3, 4, 5)]
+        assert list(reader.payloads()) == [bytes([number]) * 50 for number in (2, 3, 4, 5)]
 
 
 def test_checksum_knows_its_place(tmp_path: Path) -> None:
@@ -641,16 +647,19 @@ def test_closed_reader_says_so_and_the_queue_stays_open(tmp_path: Path) -> None:
         assert numbers(queue) == list(range(10))
 
 
-def test_closed_writer_lets_another_one_in(tmp_path: Path) -> None:
+def test_closed_writer_lets_another_one_in_and_the_queue_makes_a_new_one(tmp_path: Path) -> None:
     with serai.Queue(tmp_path, page_size=64) as queue:
         with queue.writer() as writer:
             writer.append(b"x")
         with serai.Queue(tmp_path) as other:
             assert other.writer().append(b"y") == 16
+            with pytest.raises(serai.Locked):
+                queue.writer()
         with pytest.raises(serai.Closed) as raised:
-            queue.writer().append(b"z")
+            writer.append(b"z")
         assert str(tmp_path) in str(raised.value)
-        assert list(queue.reader().payloads()) == [b"x", b"y"]
+        assert queue.writer().append(b"z") == 32
+        assert list(queue.reader().payloads()) == [b"x", b"y", b"z"]
 
 
 def test_force_covers_pages_left_behind(tmp_path: Path) -> None:

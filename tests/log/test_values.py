@@ -182,7 +182,7 @@ def test_refusal_says_the_kind_the_limits_and_the_value(simple: serai.Queue) -> 
     with pytest.raises(BAD_VALUE, match=r"(?s)ASCII.*unicode"):
         writer.pack_string("naïve")
     with pytest.raises(BAD_VALUE, match="float"):
-        writer.pack_decimal(1.5)  # type: ignore[call-overload]  # the refusal is the point
+        writer.pack_decimal(1.5)  # type: ignore[arg-type]  # the refusal is the point
 
 
 # ------------------------------------------------------------------------------------------------ kind by kind
@@ -201,8 +201,16 @@ def test_refusal_says_the_kind_the_limits_and_the_value(simple: serai.Queue) -> 
     ],
 )  # fmt: skip
 def test_decimal_is_its_digits_and_its_scale(text: str, parts: tuple[int, int], queue: serai.Queue) -> None:
-    for number, values in enumerate([(Decimal(text),), parts, (Decimal(text), None)]):
-        queue.writer().new_message().pack_decimal(*values).write_message()
+    writer = queue.writer()
+    calls: list[Callable[[], serai.Writer]] = [
+        lambda: writer.pack_decimal(Decimal(text)),
+        lambda: writer.pack_decimal(*parts),
+        lambda: writer.pack_decimal(parts),
+        lambda: writer.pack_decimal(Decimal(text), None),
+    ]
+    for number, call in enumerate(calls):
+        writer.new_message()
+        call().write_message()
         message = only(queue)
         assert message.offset == 16 * number
         assert message.payload == encode("decimal", parts, queue.dialect)
@@ -304,7 +312,7 @@ def test_surrogate_pair_in_two_halves_is_one_character(simple: serai.Queue) -> N
 
 def test_bytes_come_from_any_buffer(queue: serai.Queue) -> None:
     data = bytes(range(100))
-    buffers = [data, bytearray(data), memoryview(data), array("B", data), memoryview(data + data)[:100]]
+    buffers: list[Any] = [data, bytearray(data), memoryview(data), array("B", data), memoryview(data + data)[:100]]
     for number, value in enumerate(buffers):
         writer = queue.writer()
         assert writer.new_message().pack_bytes(value).pack_sized_bytes(value).write_message() == 48 * number
@@ -330,6 +338,14 @@ def test_doubles_given_as_integers_are_doubles(simple: serai.Queue) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ the open message
+
+
+def test_empty_message_is_a_message(simple: serai.Queue) -> None:
+    """`while message := reader.next()` must not stop there."""
+    simple.writer().append(b"")
+    message = simple.reader().next()
+    assert message
+    assert (message.size, message.payload, bytes(message.view())) == (0, b"", b"")
 
 
 def test_chain_returns_the_writer_and_a_template_the_offset(simple: serai.Queue) -> None:

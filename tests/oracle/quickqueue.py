@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.oracle.crc import crc32c
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -68,7 +70,8 @@ def encode(kind: str, value: Any, dialect: str = "seed") -> bytes:
         case "big_integer":
             return encode("sized_bytes", twos_complement(value))
         case "decimal":
-            return encode_decimal(*value, dialect)
+            unscaled, scale = value
+            return encode_decimal(unscaled, scale, dialect)
         case _:
             return number(kind, value)
 
@@ -151,19 +154,9 @@ def decode_all(payload: bytes, kinds: Sequence[str], dialect: str = "seed") -> l
     return [cursor.decode(kind) for kind in kinds]
 
 
-def crc32c(data: bytes) -> int:
-    """Castagnoli, bit by bit."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
-
-
 def index24(offset: int, begin: int, payload: bytes) -> bytes:
-    """The three bytes that stand where a producer's name would: of crc32c over place and payload."""
-    crc = crc32c(struct.pack("<qqi", offset, begin, len(payload)) + payload)
+    """The three bytes that stand where a producer's name would: of crc32c over payload and place."""
+    crc = crc32c(payload + struct.pack("<qqi", offset, begin, len(payload)))
     return (crc & 0xFFFFFF).to_bytes(3, "little")
 
 
@@ -378,9 +371,9 @@ class OracleProducer(Sender):
         self.index.put(entry.offset, number("long", entry.begin) + entry.stamp())
 
     def write_message(self) -> int:
+        offset: int = self.last_index
         self.ends[self.older] = self.cursor
         self.older = 1 - self.older
-        offset = self.last_index
         while self.used(offset):
             offset += ENTRY
         self.last_index = offset

@@ -312,6 +312,9 @@ cdef class Batch:
             raise IndexError(f"message {index} of a batch of {self.count}")
         return self.part(ends[index], ends[index + 1])
 
+    def __iter__(self):
+        return map(self.__getitem__, range(self.count))
+
     def to_list(self):
         """Every payload as bytes."""
         cdef const int32_t* ends = <const int32_t*>PyBytes_AS_STRING(self.ends)

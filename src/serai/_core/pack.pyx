@@ -22,6 +22,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.unicode cimport (PyUnicode_1BYTE_DATA, PyUnicode_DATA, PyUnicode_DecodeASCII, PyUnicode_DecodeUTF16,
                               PyUnicode_GET_LENGTH, PyUnicode_KIND, PyUnicode_READ_CHAR)
 from cpython.object cimport PyObject
+from libc.math cimport isinf
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint64_t
 from libc.string cimport memchr, memcpy
 
@@ -80,6 +81,8 @@ cdef inline int put_8(Appender w, int64_t value) except -1:
 
 cdef inline int put_float(Appender w, double value) except -1:
     cdef float v = <float>value
+    if isinf(v) and not isinf(value):
+        raise OverflowError(f"pack_float takes up to 3.4e38, not {value}; pack_double takes it")
     return w.put(<const char*>&v, 4)
 
 cdef inline int put_double(Appender w, double value) except -1:

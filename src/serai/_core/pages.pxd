@@ -69,6 +69,7 @@ cdef class View:
     cdef readonly int64_t offset, begin
     cdef readonly int64_t size
     cdef uint32_t name
+    cdef void clear(self) noexcept
 
 cdef class Window:
     cdef Page page
@@ -99,16 +100,17 @@ cdef class Cursor:
     cdef Page slot_page
     cdef char* slot
     cdef char* slot_end
-    cdef int64_t mask
+    cdef int64_t mask                        # page size - 1; -1 while nobody knows it
     cdef readonly bint shared, summed, checked
     cdef bint closed
+    cdef bint measure(self) except -1
     cdef int turn(self) except -1
     cdef int step(self) except -1
     cdef int unready(self, uint64_t stamp) except -1
     cdef int place(self, Lane lane, int64_t begin, int64_t size) except -1
     cdef int check_sum(self, uint64_t stamp) except -1
     cdef Lane lane_of(self, uint32_t name)
-    cdef int damaged(self, str text) except -1
+    cdef int damaged(self, int64_t size, str text) except -1
     cdef Py_ssize_t run_on(self, int64_t room) except -1
     cdef int64_t peek(self) except -2
     cdef void forward(self, Py_ssize_t count) noexcept

@@ -46,6 +46,7 @@ MESSAGE_BYTES_MAX = 0x7FFFFFFF
 cdef enum:
     MESSAGE_MAX = 0x7FFFFFFF
     TABLE = 64                       # windows a lane remembers
+    OVER_READ = 4096                 # bytes behind a copied message that an unchecked reader may run into
     CHUNK = 32 << 20                 # most bytes a bulk append asks to have reserved at once
 cdef const char* NOTHING = ""
 
@@ -202,17 +203,21 @@ cdef class Appender:
     cdef int put_over(self, const char* p, Py_ssize_t n) except -1:
         """Puts what does not fit below `stop`, over as many pages as it takes."""
         cdef Py_ssize_t room
-        while n > 0:
-            room = self.stop - self.at
-            if room == 0:
-                self.more(n)
+        try:
+            while n > 0:
                 room = self.stop - self.at
-            if room > n:
-                room = n
-            memcpy(self.at, p, room)
-            self.at += room
-            p += room
-            n -= room
+                if room == 0:
+                    self.more(n)
+                    room = self.stop - self.at
+                if room > n:
+                    room = n
+                memcpy(self.at, p, room)
+                self.at += room
+                p += room
+                n -= room
+        except BaseException:                    # half a value is in: the message cannot be published any more
+            self.abandon()
+            raise
         return 0
 
     cdef int rollback(self) except -1:
@@ -434,8 +439,18 @@ cdef class View:
             return memoryview(self.owner)[start:start + self.size]
         return memoryview(self.owner)[:self.size]
 
+    cdef void clear(self) noexcept:
+        """Stands on nothing."""
+        self.base = self.at = self.end = NOTHING
+        self.size = 0
+        self.owner = None
+
     def __len__(self):
         return self.size
+
+    def __bool__(self):
+        """A message is there, also an empty one: `while message := reader.next()` reads them all."""
+        return True
 
 
 @cython.final
@@ -457,7 +472,8 @@ cdef class Lane:
         self.mask = page_bytes - 1
         while (<int64_t>1 << self.shift) < page_bytes:
             self.shift += 1
-        self.lo = self.hi = -1
+        self.lo = 0
+        self.hi = -1
         self.table = [None] * TABLE
 
     cdef char* locate(self, int64_t offset, int64_t size) except? NULL:
@@ -516,27 +532,38 @@ cdef class Cursor:
     `supply` answers: slots(offset, need) and data(name)(offset, need) as `Lane.fetch`;
     published(offset), up to where entries are known to be used; stalled(offset, name), an exception
     when the claimed entry's producer is dead; damage(offset, begin, size, name, text), the exception
-    for an entry that cannot be right; closed(), the exception for use after close.
+    for an entry that cannot be right; closed(), the exception for use after close; page_bytes(), which
+    is 0 until somebody made the first page.
     """
-    def __cinit__(self, supply, *, int64_t page_bytes, int64_t offset, bint shared, bint summed,
-                  bint checked, bint java):
+    def __cinit__(self, supply, *, int64_t offset, int64_t known, bint shared, bint summed, bint checked, bint java):
         self.supply = supply
         self.view = View()
-        self.mask = page_bytes - 1
-        self.offset = self.known = offset
+        self.mask = -1
+        self.offset = offset
+        self.known = known
         self.shared = shared
         self.summed = summed
         self.checked = checked
-        self.slots = Lane(supply.slots, page_bytes=page_bytes)
+
+    cdef bint measure(self) except -1:
+        """Learns the page size, as soon as there is one."""
+        cdef int64_t page_bytes = self.supply.page_bytes()
+        if page_bytes == 0:
+            return False
+        self.slots = Lane(self.supply.slots, page_bytes=page_bytes)
         self.lanes = []
-        if not shared:
-            self.lane = Lane(supply.data(0), page_bytes=page_bytes)
+        if not self.shared:
+            self.lane = Lane(self.supply.data(0), page_bytes=page_bytes)
+        self.mask = page_bytes - 1
+        return True
 
     cdef int turn(self) except -1:
         """Finds the page of the entry at `offset`: 1, or 0 while there is none."""
         cdef char* slot
         if self.closed:
             raise self.supply.closed()
+        if self.mask < 0 and not self.measure():
+            return 0
         slot = self.slots.locate(self.offset, SLOT)
         if slot == NULL:
             return 0
@@ -569,12 +596,12 @@ cdef class Cursor:
         size = <int32_t>stamp
         view.offset = self.offset
         view.begin = begin
-        view.size = size
         self.forward(1)
         lane = self.lane
         if self.shared:
             view.name = (stamp >> 32) & 0xFFFFFF
             if lane is None or view.name != lane.name:
+                view.clear()
                 lane = self.lane_of(view.name)
         if begin >= lane.lo and size >= 0 and lane.hi - begin >= size:
             view.base = lane.base + (begin - lane.lo)
@@ -582,7 +609,9 @@ cdef class Cursor:
             if view.owner is not lane.page:
                 view.owner = lane.page
         else:
+            view.clear()                         # an error leaves an empty view, not one of other bytes
             self.place(lane, begin, size)
+        view.size = size
         view.at = view.base
         if self.summed:
             self.check_sum(stamp)
@@ -600,9 +629,8 @@ cdef class Cursor:
             if self.summed and stamp != 0:
                 self.view.offset = self.offset
                 self.view.begin = (<int64_t*>self.slot)[0]
-                self.view.size = <int32_t>stamp
                 self.forward(1)
-                self.damaged(f"an entry that is in use has {stamp >> 56:#04x} for its end flag")
+                self.damaged(<int32_t>stamp, f"an entry that is in use has {stamp >> 56:#04x} for its end flag")
             return 0
         if stamp >> 32 & 0xFF == 0:
             return 0
@@ -621,7 +649,7 @@ cdef class Cursor:
         cdef bytes whole
         cdef int64_t tail = 0
         if size < 0 or begin < 0 or begin > (<int64_t>1 << 62):
-            self.damaged("begin and size cannot be right")
+            self.damaged(size, "begin and size cannot be right")
         if size == 0:
             view.base = view.end = NOTHING
             view.owner = None
@@ -629,16 +657,18 @@ cdef class Cursor:
         if (begin & self.mask) + size <= self.mask + 1:
             base = lane.locate(begin, size)
             if base == NULL:
-                self.damaged("its data page is not there")
+                self.damaged(size, "its data page is not there")
             view.base = base
             view.end = base + size if self.checked else lane.base + (lane.hi - lane.lo)
             view.owner = lane.page
             return 0
-        if not self.checked:                     # over-reading goes on to the end of the last page
+        if not self.checked:                     # over-reading goes on for a while, at most to the page end
             tail = (self.mask + 1 - ((begin + size) & self.mask)) & self.mask
+            if tail > OVER_READ:
+                tail = OVER_READ
         whole = lane.gather(begin, size + tail)
         if whole is None:
-            self.damaged("one of its data pages is not there")
+            self.damaged(size, "one of its data pages is not there")
         view.base = PyBytes_AS_STRING(whole)
         view.end = view.base + size + tail
         view.owner = whole
@@ -656,7 +686,7 @@ cdef class Cursor:
         memcpy(place + 16, &size, 4)
         got = crc32c(crc32c(0, view.base, view.size), place, 20) & 0xFFFFFF
         if got != want:
-            self.damaged(f"its checksum is {want:06x}, its bytes have {got:06x}")
+            self.damaged(view.size, f"its checksum is {want:06x}, its bytes have {got:06x}")
         return 0
 
     cdef Lane lane_of(self, uint32_t name):
@@ -670,13 +700,10 @@ cdef class Cursor:
         self.lane = lane
         return lane
 
-    cdef int damaged(self, str text) except -1:
+    cdef int damaged(self, int64_t size, str text) except -1:
         cdef View view = self.view
-        error = self.supply.damage(view.offset, view.begin, view.size, view.name, text)
-        view.base = view.at = view.end = NOTHING
-        view.size = 0
-        view.owner = None
-        raise error
+        view.clear()
+        raise self.supply.damage(view.offset, view.begin, size, view.name, text)
 
     cdef int64_t peek(self) except -2:
         """Size of the next message, -1 when the next entry is not plainly there."""
@@ -748,7 +775,7 @@ cdef class Cursor:
         page = self.slot_page                    # keeps the page mapped while the GIL is away
         with nogil:
             while spins > 0:
-                if load_acquire(slot + 8) != 0:  # also a claimed entry: somebody must look at it
+                if load_acquire(slot + 8) >> 56 == FLAG:
                     ready = True
                     break
                 relax()

@@ -31,7 +31,7 @@ cdef class Reader(Cursor):
     cdef Message message
     cdef object __weakref__
 
-    def __cinit__(self, supply, *, page_bytes, offset, shared, summed, checked, bint java):
+    def __cinit__(self, supply, *, offset, known, shared, summed, checked, bint java):
         self.message = Message(java)
         self.view = self.message
 

@@ -31,11 +31,12 @@ DIALECTS = ("seed", "java")
 MODES = ("r", "rw")
 CHECKSUMS = ("index24",)
 PRODUCER_NAME = re.compile(r"[A-Za-z0-9]{3}")
+STORED_NAME = re.compile(r"[0-9A-z]{3}")  # the Java library also lets the six characters between Z and a through
 WRITER_LOCK_BYTE = 1 << 62  # of the newest index page: no program ever has bytes there
 
 __all__ = [
     "CHECKSUMS", "COMPRESSED", "DATA", "DIALECTS", "INDEX", "INDEX_JAVA", "MESSAGE_BYTES_MAX", "MODES", "PRODUCER_NAME",
-    "PUBLISHED", "SLOT", "SLOT_BYTES", "STATE", "STATE_BYTES", "STATE_LAYOUT", "WRITER_LOCK_BYTE", "name_number",
+    "PUBLISHED", "SLOT", "SLOT_BYTES", "STATE", "STATE_BYTES", "STATE_LAYOUT", "STORED_NAME", "WRITER_LOCK_BYTE", "name_number",
     "name_text",
 ]  # fmt: skip
 

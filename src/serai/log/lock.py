@@ -3,12 +3,27 @@
 They belong to an open file, not to a process: two writers of one process see each other, closing
 another descriptor of the same file loses nothing, and the kernel lets go when the holder dies.  They
 conflict with the POSIX locks a Java producer takes.
+
+A single-producer queue has no file that stays, so its writer holds the newest index page:
+
+    take the new page's lock -> give the page its name -> let the old page's lock go
+
+Whoever opens finds the newest name, takes its lock and looks again whether it is still the newest: at
+no moment is the newest named page free while its writer lives.
+
+Invariant: a forked child, which shares its parent's open files, never unlocks them.
 """
 
 import errno
 import fcntl
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from serai.errors import Locked
+from serai.log.format import WRITER_LOCK_BYTE
 
 _FLOCK = struct.Struct("hhqqi4x")  # l_type, l_whence, l_start, l_len (0: to the end), l_pid
 
@@ -37,3 +52,53 @@ def is_locked(fd: int) -> bool:
     """Whether somebody else holds any lock on the file; takes none."""
     answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, 0, 0))
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
+@contextmanager
+def alone(directory: Path, work: str) -> Iterator[None]:
+    """Keeps a second process from doing the same work on the directory at once."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise Locked(f"{directory}: another process or thread is about to {work} it; try again when it is done") from None
+    finally:
+        os.close(fd)
+
+
+class WriterLock:
+    """The lock of a single-producer queue: always on its newest index page."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._pid = os.getpid()
+        self._fd = -1
+        self.number = -1
+
+    def take(self, number: int, fd: int) -> None:
+        """Locks a page that is to become the newest; the lock on the one before stays."""
+        if number > self.number and not try_lock(fd, start=WRITER_LOCK_BYTE, length=1):
+            raise Locked(
+                f"{self._directory} already has a writer, in this process or another; a single-producer queue takes one. "
+                "Close it first, or use serai.MultiQueue for several producers"
+            )
+
+    def keep(self, number: int, fd: int) -> None:
+        """The page has its name: its lock is the one that counts now."""
+        if number > self.number:
+            held = os.dup(fd)
+            self.release()
+            self._fd, self.number = held, number
+
+    def drop(self, number: int, fd: int) -> None:
+        """The page did not get its name."""
+        if number > self.number:
+            unlock(fd, start=WRITER_LOCK_BYTE, length=1)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            if os.getpid() == self._pid:
+                unlock(self._fd, start=WRITER_LOCK_BYTE, length=1)
+            os.close(self._fd)
+        self._fd = self.number = -1

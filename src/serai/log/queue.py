@@ -11,13 +11,14 @@ Invariants
 """
 
 import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from serai import config, limits
+from serai import config
 from serai._core.pack import Message, Writer
 from serai._core.reader import Reader
 from serai.errors import Closed, Corrupt, Misuse, ReadOnly
@@ -48,6 +49,18 @@ class Stat:
     producers: list[str]
 
 
+_writers: "weakref.WeakSet[Writer]" = weakref.WeakSet()
+
+
+def _shut_inherited() -> None:
+    """A forked child must not write through its parent's writers: the next call says so."""
+    for writer in _writers:
+        writer.shut()
+
+
+os.register_at_fork(after_in_child=_shut_inherited)
+
+
 def _one_of(value: str, allowed: tuple[str, ...], what: str) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise Misuse(f"{what} is {value!r}; it is {' or '.join(map(repr, allowed))}")
@@ -66,16 +79,26 @@ class Directory:
         self.mode = _one_of(mode.lower() if isinstance(mode, str) else mode, MODES, "mode")
         self.dialect = _one_of(dialect, DIALECTS, "dialect")
         self.checksum = checksum
+        self._asked = page_size if page_size is None else config.check_page_bytes(page_size, what="page_size")
         if self.mode == "rw":
-            self.path.mkdir(parents=True, exist_ok=True)
+            self._make_directory()
         elif not self.path.is_dir():
             raise Misuse(f"{self.path} is not a directory; mode 'r' makes none, mode 'rw' does")
         self._check_kind()
-        self.page_size = self._find_page_size(page_size)
-        self._index = PageFiles(self.path, self._index_suffix(), self.page_size)
+        self._page_bytes = 0  # not known: the directory has no pages yet
+        self._index = PageFiles(self.path, self._index_suffix(), 0)
         self._streams: dict[str, DataFiles] = {}
         self._writer: Writer | None = None
+        self._supply: WriterSupply | SharedSupply | None = None
         self._closed = False
+        if not self.measure() and page_size is None:  # a wrong default is said now, not at the first message
+            config.page_bytes_default()
+
+    def _make_directory(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise Misuse(f"{self.path} cannot be a queue: it, or a part of its path, is a file") from None
 
     def _index_suffix(self) -> str:
         return INDEX
@@ -87,28 +110,38 @@ class Directory:
         if self.shared and any(name.endswith((DATA, COMPRESSED)) for name in names):
             raise Misuse(f"{self.path} is a queue of one producer; open it with serai.Queue")
 
-    def _find_page_size(self, asked: int | None) -> int:
-        found = recovery.page_sizes(self.path, (INDEX, INDEX_JAVA, DATA))
-        if not found:
-            return _check_page_size(config.page_bytes_default() if asked is None else asked)
-        sizes = sorted(set(found.values()))
-        if len(sizes) > 1:
-            odd = next(path for path, size in found.items() if size != max(sizes, key=list(found.values()).count))
-            raise Corrupt(
-                f"the page files of {self.path} have different lengths ({', '.join(map(str, sizes))} bytes; {odd.name} has "
-                f"{found[odd]}); a queue has one page size. Restore the odd ones from a copy",
-                file=str(odd), expected=sizes[0], found=found[odd],
-            )  # fmt: skip
-        if asked is not None and asked != sizes[0]:
-            raise Misuse(f"{self.path} has pages of {sizes[0]} bytes, not {asked}; leave page_size out to take what is there")
-        return _check_page_size(sizes[0], next(iter(found)))
+    def measure(self) -> int:
+        """The page size of the directory, 0 while it has no pages."""
+        if self._page_bytes == 0:
+            found = recovery.page_sizes(self.path, (INDEX, INDEX_JAVA, DATA))
+            if found:
+                self._settle(_common_size(self.path, found))
+        return self._page_bytes
 
-    def _stream(self, producer: str) -> DataFiles:
+    def _settle(self, page_bytes: int) -> None:
+        if self._asked not in (None, page_bytes):
+            raise Misuse(
+                f"{self.path} has pages of {page_bytes} bytes, not {self._asked}; leave page_size out to take what is there"
+            )
+        self._index = PageFiles(self.path, self._index_suffix(), page_bytes)
+        self._page_bytes = page_bytes
+
+    @property
+    def page_size(self) -> int:
+        """Length of the page files: the directory's, or what a writer would give it now."""
+        return self.measure() or self._asked or config.page_bytes_default()
+
+    def stream(self, producer: str) -> DataFiles:
         stream = self._streams.get(producer)
         if stream is None:
-            stream = DataFiles(PageFiles(self.path / producer, DATA, self.page_size))
+            stream = DataFiles(PageFiles(self.path / producer, DATA, self._page_bytes))
             self._streams[producer] = stream
         return stream
+
+    @property
+    def index(self) -> PageFiles:
+        """The index pages."""
+        return self._index
 
     def _alive(self) -> None:
         if self._closed:
@@ -121,9 +154,11 @@ class Directory:
 
     def writer(self) -> Writer:
         """The writer of this queue: the same one each time, made and locked at the first call."""
-        if self._writer is None:
-            self._need_write()
+        self._need_write()
+        if self._writer is None or self._supply is None or self._supply.closed:
+            self._settle(self.page_size)
             self._writer = self._make_writer()
+            _writers.add(self._writer)
         return self._writer
 
     def _make_writer(self) -> Writer:
@@ -140,15 +175,14 @@ class Directory:
         original library.
         """
         self._alive()
-        start = recovery.first_offset(self._index) if offset is None else offset
+        start = (recovery.first_offset(self._index) if self.measure() else 0) if offset is None else offset
         if start < 0 or start % 16:
             raise Misuse(
                 f"{start} is not an offset: an entry has 16 bytes, so offsets are multiples of 16 from 0 on; the nearest "
                 f"below is {max(start, 0) & ~15}"
             )
-        supply = ReaderSupply(self.path, self._index, self._stream, shared=self.shared)
         return Reader(
-            supply, page_bytes=self.page_size, offset=start, shared=self.shared,
+            ReaderSupply(self), offset=start, known=recovery.first_offset(self._index), shared=self.shared,
             summed=self.checksum is not None, checked=checked, java=self.dialect == "java",
         )  # fmt: skip
 
@@ -159,12 +193,12 @@ class Directory:
     def force(self) -> None:
         """Brings everything this queue's writer wrote to the disk, over all pages since the last force."""
         self._alive()
-        if self._writer is not None:
+        if self._writer is not None and self._supply is not None and not self._supply.closed:
             self._writer.force()
 
     def close(self) -> None:
         """Lets the writer go; readers and their messages stay usable.  May be called twice."""
-        if self._writer is not None and not self._closed:
+        if self._writer is not None and self._supply is not None and not self._supply.closed:
             self._writer.close()
         self._closed = True
 
@@ -201,10 +235,10 @@ class Directory:
     def stat(self) -> Stat:
         """Counts what is there."""
         self._alive()
+        self.measure()
         first, end = recovery.first_offset(self._index), recovery.find_end(self._index, shared=self.shared)
         entries = [recovery.read_entry(self._index, first), recovery.read_entry(self._index, end - 16)] if end > first else []
         lowest, newest = entries if entries else (None, None)
-        files = [path for path in self.path.rglob("*") if path.is_file()]
         streams = [stream for stream, _end in self._ends()]
         return Stat(
             path=str(self.path),
@@ -219,18 +253,37 @@ class Directory:
             index_pages=len(self._index.numbers()),
             data_pages=sum(len(stream.files.numbers()) for stream in streams),
             compressed_pages=sum(len(stream.sealed.numbers()) for stream in streams),
-            disk_bytes=sum(path.stat().st_blocks * 512 for path in files),
+            disk_bytes=_disk_bytes(self.path),
             producers=self.producers(),
         )
 
 
-def _check_page_size(size: int, file: Path | None = None) -> int:
-    if isinstance(size, int) and limits.PAGE_BYTES_MIN <= size <= limits.PAGE_BYTES_MAX and size & (size - 1) == 0:
-        return size
-    rule = f"a page size is a power of two from {limits.PAGE_BYTES_MIN} to {limits.PAGE_BYTES_MAX}"
-    if file is None:
-        raise Misuse(f"page_size is {size!r}; {rule}")
-    raise Corrupt(f"{file} has {size} bytes, but {rule}: it is no page file", file=str(file), expected=rule, found=size)
+def _disk_bytes(directory: Path) -> int:
+    total = 0
+    for path in directory.rglob("*"):
+        try:
+            total += path.stat().st_blocks * 512 if path.is_file() else 0
+        except FileNotFoundError:  # renamed or removed since it was listed
+            pass
+    return total
+
+
+def _common_size(directory: Path, found: dict[Path, int]) -> int:
+    """The one length of all page files."""
+    sizes = list(found.values())
+    common = max(sizes, key=sizes.count)
+    for path, size in found.items():
+        if size != common:
+            raise Corrupt(
+                f"the page files of {directory} have different lengths: most have {common} bytes, {path.name} has {size}; a "
+                "queue has one page size. Restore the odd ones from a copy",
+                file=str(path), expected=common, found=size,
+            )  # fmt: skip
+    path = next(iter(found))
+    try:
+        return config.check_page_bytes(common, what=str(path))
+    except Misuse as error:
+        raise Corrupt(f"{error}: it is no page file", file=str(path), expected="a power of two", found=common) from None
 
 
 class Queue(Directory):
@@ -248,27 +301,29 @@ class Queue(Directory):
     def __init__(
         self,
         path: str | os.PathLike[str],
-        mode: str = "rw",
+        mode: str | None = "rw",
         page_size: int | None = None,
-        dialect: str = "seed",
+        dialect: str | None = "seed",
         checksum: str | None = None,
     ) -> None:
         if checksum is not None:
             _one_of(checksum, CHECKSUMS, "checksum")
-        super().__init__(path, mode, page_size, dialect, checksum)
+        super().__init__(path, mode or "rw", page_size, dialect or "seed", checksum)
 
     def _make_writer(self) -> Writer:
         summed = self.checksum is not None
-        supply = WriterSupply(self.path, self._index, self._stream(""), summed=summed)
+        self._supply = supply = WriterSupply(self.path, self._index, self.stream(""), summed=summed)
         return Writer(
-            supply, page_bytes=self.page_size, data_offset=supply.data_offset, slot_offset=supply.slot_offset,
+            supply, page_bytes=self._page_bytes, data_offset=supply.data_offset, slot_offset=supply.slot_offset,
             java=self.dialect == "java", summed=summed,
         )  # fmt: skip
 
     def _ends(self) -> Iterator[tuple[DataFiles, int]]:
+        if not self.measure():
+            return
         end = recovery.find_end(self._index, shared=False)
         entry = recovery.read_entry(self._index, end - 16) if end else None
-        yield self._stream(""), entry.begin + entry.size if entry is not None and entry.published else 0
+        yield self.stream(""), entry.begin + entry.size if entry is not None and entry.published else 0
 
 
 class MultiQueue(Directory):
@@ -285,12 +340,12 @@ class MultiQueue(Directory):
         mode: str | None = None,
         name: str | None = None,
         page_size: int | None = None,
-        dialect: str = "seed",
+        dialect: str | None = "seed",
     ) -> None:
         if name is not None and not (isinstance(name, str) and PRODUCER_NAME.fullmatch(name)):
             raise Misuse(f"the producer name is {name!r}; it is exactly three letters or digits, as 'AA0'")
         self.name = name
-        super().__init__(path, mode if mode is not None else "rw" if name else "r", page_size, dialect, None)
+        super().__init__(path, mode or ("rw" if name else "r"), page_size, dialect or "seed", None)
 
     def _index_suffix(self) -> str:
         names = os.listdir(self.path)
@@ -303,9 +358,9 @@ class MultiQueue(Directory):
     def _make_writer(self) -> Writer:
         if self.name is None:
             raise Misuse(f"{self.path} was opened without a producer name; give one to write: MultiQueue(dir, 'rw', 'AA0')")
-        supply = SharedSupply(self.path, self._index, self.name, self.page_size)
+        self._supply = supply = SharedSupply(self.path, self._index, self.name, self._page_bytes)
         return Writer(
-            supply, page_bytes=self.page_size, data_offset=supply.data_offset, slot_offset=supply.slot_offset,
+            supply, page_bytes=self._page_bytes, data_offset=supply.data_offset, slot_offset=supply.slot_offset,
             java=self.dialect == "java", state=supply.state, name=name_number(self.name),
         )  # fmt: skip
 
@@ -314,6 +369,8 @@ class MultiQueue(Directory):
         return sorted(name for name in names if PRODUCER_NAME.fullmatch(name))
 
     def _ends(self) -> Iterator[tuple[DataFiles, int]]:
+        if not self.measure():
+            return
         for name in self.producers():
             ends = (self.path / (name + STATE)).read_bytes()[:16].ljust(16, b"\0")
-            yield self._stream(name), min(int.from_bytes(ends[:8], "little"), int.from_bytes(ends[8:], "little"))
+            yield self.stream(name), min(int.from_bytes(ends[:8], "little"), int.from_bytes(ends[8:], "little"))

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from serai import limits
 from serai.errors import Corrupt
-from serai.log.format import PUBLISHED, SLOT, SLOT_BYTES
+from serai.log.format import PUBLISHED, SLOT, SLOT_BYTES, STORED_NAME
 from serai.log.store import PageFiles
 
 BLOCK = 1 << 20
@@ -114,13 +114,16 @@ def resume(
 ) -> tuple[int, int]:
     """Index and data cursor of a single producer that goes on; cuts a torn tail first."""
     first, end = first_offset(index), find_end(index, shared=False)
-    keep = _before_hole(index, first, end)
+    keep = hole = _before_hole(index, first, end)
     while keep > first:
         entry = read_entry(index, keep - SLOT_BYTES)
         if entry and entry.size >= 0 <= entry.begin and has_data(entry.begin, entry.size) and sound(entry):
+            _check_begin(index, entry, first)
             break
         keep -= SLOT_BYTES
-    _clean_behind(index, keep, end)
+        if hole - keep > limits.TAIL_CUT_MAX * SLOT_BYTES:
+            raise _too_much(index, keep, f"more than {limits.TAIL_CUT_MAX}")
+    _clean_behind(index, keep)
     if keep == first:
         return keep, 0
     entry = read_entry(index, keep - SLOT_BYTES)
@@ -128,16 +131,44 @@ def resume(
     return keep, entry.begin + entry.size
 
 
+def _check_begin(index: PageFiles, entry: Entry, first: int) -> None:
+    """A writer goes on behind the newest entry: if that lies over the one before, it would overwrite messages."""
+    before = read_entry(index, entry.offset - SLOT_BYTES) if entry.offset > first else None
+    if before is None or not before.published or before.begin + before.size <= entry.begin:
+        return
+    path = index.path(entry.offset // index.page_bytes)
+    raise Corrupt(
+        f"{path} byte {entry.offset % index.page_bytes}: the newest entry (offset {entry.offset}) begins at {entry.begin}, but "
+        f"the one before ends at {before.begin + before.size}; nothing was changed. `serai verify {index.directory}` says "
+        "more, `--repair` cuts it off",
+        file=str(path), position=entry.offset % index.page_bytes, expected=before.begin + before.size, found=entry.begin,
+    )  # fmt: skip
+
+
 def _before_hole(index: PageFiles, first: int, end: int) -> int:
     """`end`, or the first hole in the newest entries before it."""
-    for offset, raw in blocks(index, max(first, end - BLOCK), end):
-        flags = raw[15::SLOT_BYTES]
+    for number in index.numbers():
+        base = number * index.page_bytes
+        start, stop = max(base, first, end - BLOCK), min(base + index.page_bytes, end)
+        if start >= stop:
+            continue
+        with open(index.path(number), "rb", buffering=0) as file:
+            flags = os.pread(file.fileno(), stop - start, start - base)[15::SLOT_BYTES]
         if flags.count(PUBLISHED) != len(flags):
-            return offset + SLOT_BYTES * next(i for i, flag in enumerate(flags) if flag != PUBLISHED)
+            return start + SLOT_BYTES * next(i for i, flag in enumerate(flags) if flag != PUBLISHED)
     return end
 
 
-def _clean_behind(index: PageFiles, keep: int, end: int) -> None:
+def _too_much(index: PageFiles, keep: int, lost: object) -> Corrupt:
+    path = index.path(keep // index.page_bytes)
+    return Corrupt(
+        f"{path} is damaged at byte {keep % index.page_bytes} (offset {keep}) and {lost} published messages lie behind it; "
+        f"nothing was changed. `serai verify {index.directory}` says more, `--repair` cuts them off",
+        file=str(path), position=keep % index.page_bytes, expected="a published entry whose data is there", found="none",
+    )  # fmt: skip
+
+
+def _clean_behind(index: PageFiles, keep: int) -> None:
     """Zeroes what lies behind the entries that are kept; refuses when that would be many messages."""
     lost = 0
     torn: list[tuple[int, int]] = []
@@ -147,12 +178,7 @@ def _clean_behind(index: PageFiles, keep: int, end: int) -> None:
         lost += raw[15::SLOT_BYTES].count(PUBLISHED)
         torn.append((offset, len(raw)))
     if lost > limits.TAIL_CUT_MAX:
-        path = index.path(keep // index.page_bytes)
-        raise Corrupt(
-            f"{path} is damaged at byte {keep % index.page_bytes} (offset {keep}) and {lost} published messages lie behind "
-            f"it; nothing was changed. `serai verify {index.directory}` says more, `--repair` cuts them off",
-            file=str(path), position=keep % index.page_bytes, expected="a published entry", found="a hole",
-        )  # fmt: skip
+        raise _too_much(index, keep, lost)
     for offset, length in torn:
         zero(index, offset, length)
     if lost:
@@ -187,8 +213,13 @@ def unfinished(index: PageFiles, start: int, name: int) -> Entry | None:
 def page_sizes(directory: Path, suffixes: tuple[str, ...]) -> dict[Path, int]:
     """Lengths of all page files below a directory; files of length 0 are half-made and do not count."""
     found = {}
-    for folder in (directory, *(path for path in directory.iterdir() if path.is_dir() and len(path.name) == 3)):
-        for path in folder.iterdir():
-            if path.name.endswith(suffixes) and path.name.split(".")[0].isdigit() and path.stat().st_size:
-                found[path] = path.stat().st_size
+    for folder in (directory, *(path for path in directory.iterdir() if STORED_NAME.fullmatch(path.name))):
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.name.endswith(suffixes) and path.name.split(".")[0].isdigit():
+                try:
+                    size = path.stat().st_size
+                except FileNotFoundError:  # compressed since it was listed
+                    continue
+                if size:
+                    found[path] = size
     return found

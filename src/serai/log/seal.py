@@ -23,7 +23,8 @@ from serai import limits
 from serai._core.pages import Page
 from serai.errors import Corrupt
 from serai.log.format import COMPRESSED
-from serai.log.store import PageFiles, new_name, sync_directory
+from serai.log.lock import alone
+from serai.log.store import PageFiles, new_name, space_for, sync_directory
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -45,6 +46,7 @@ class SealedPage:
 
     path: Path
     starts: list[int]  # of each frame, and the end of the last
+    frame_bytes: int  # plain bytes in each of them
 
     def frames(self, first: int, stop: int) -> bytes:
         """The plain bytes of some frames."""
@@ -54,12 +56,13 @@ class SealedPage:
     def _frame(self, fd: int, number: int) -> bytes:
         start, stop = self.starts[number], self.starts[number + 1]
         raw = os.pread(fd, stop - start, start)
+        inflate = zstd.ZstdDecompressor()
         try:
-            plain = zstd.ZstdDecompressor().decompress(raw, limits.FRAME_BYTES + 1)
+            plain = inflate.decompress(raw, self.frame_bytes + 1)
         except zstd.ZstdError as error:
             raise self._damage(start, f"frame {number} does not inflate ({error})") from error
-        if len(plain) != limits.FRAME_BYTES and number != len(self.starts) - 2:
-            raise self._damage(start, f"frame {number} has {len(plain)} bytes, not {limits.FRAME_BYTES}")
+        if len(plain) != self.frame_bytes or not inflate.eof:
+            raise self._damage(start, f"frame {number} has {len(plain)} bytes, not {self.frame_bytes}")
         return plain
 
     def _damage(self, position: int, text: str) -> Corrupt:
@@ -86,9 +89,11 @@ class DataFiles:
         """A window that holds `need` bytes from `offset` on; None while there is no such page."""
         number, position = divmod(offset, self.files.page_bytes)
         page = self.files.reading(number)
+        sealed = self.sealed_page(number) if page is None else None
+        if page is None and sealed is None:
+            page = self.files.reading(number)  # it was expanded between the two looks
         if page is not None:
             return page, number * self.files.page_bytes
-        sealed = self.sealed_page(number)
         if sealed is None:
             return None
         frame = limits.FRAME_BYTES
@@ -110,9 +115,16 @@ class DataFiles:
         """Whether every page of these bytes is there."""
         first = begin // self.files.page_bytes
         last = max(begin + size - 1, begin) // self.files.page_bytes
-        return size == 0 or all(
-            self.files.present(number) or self.sealed.path(number).exists() for number in range(first, last + 1)
-        )
+        return size == 0 or all(self._has_page(number) for number in range(first, last + 1))
+
+    def _has_page(self, number: int) -> bool:
+        here = self.files.present
+        return here(number) or self.sealed.path(number).exists() or here(number)  # expanded between two looks
+
+    def make_plain(self, number: int) -> None:
+        """Expands the page if only the compressed one is there: a writer is about to go on in it."""
+        if not self.files.present(number) and self.sealed.path(number).exists():
+            expand_page(self, number)
 
     def read(self, begin: int, size: int) -> bytes:
         """The bytes begin..begin+size, copied; shorter when pages are missing."""
@@ -135,7 +147,8 @@ class DataFiles:
             path = self.sealed.path(number)
             try:
                 with open(path, "rb") as file:
-                    sealed = SealedPage(path, read_table(path, file.fileno(), self.files.page_bytes))
+                    starts = read_table(path, file.fileno(), self.files.page_bytes)
+                    sealed = SealedPage(path, starts, min(limits.FRAME_BYTES, self.files.page_bytes))
             except FileNotFoundError:
                 return None
             self._open[number] = sealed
@@ -169,11 +182,13 @@ def read_table(path: Path, fd: int, page_bytes: int) -> list[int]:
 
 def compress(data: DataFiles, end: int) -> Iterator[int]:
     """Compresses every page that lies wholly below `end`; gives the number of each as it is done."""
-    for number in data.files.numbers():
-        if (number + 1) * data.files.page_bytes <= end:
-            _compress_page(data.files.path(number), data.sealed.path(number))
-            data.files.path(number).unlink()
-            yield number
+    with alone(data.files.directory, "compress or expand"):
+        data.sealed.sweep()
+        for number in data.files.numbers():
+            if (number + 1) * data.files.page_bytes <= end and data.files.present(number):
+                _compress_page(data.files.path(number), data.sealed.path(number))
+                data.files.path(number).unlink()
+                yield number
 
 
 def _compress_page(source: Path, target: Path) -> None:
@@ -182,40 +197,53 @@ def _compress_page(source: Path, target: Path) -> None:
         zstd.CompressionParameter.checksum_flag: 1,
     }
     made = new_name(target)
-    sizes = []
     try:
-        with open(source, "rb") as plain, open(made, "wb") as out:
-            while block := plain.read(limits.FRAME_BYTES):
-                frame = zstd.compress(block, options=options)
-                sizes.append(TABLE_ENTRY.pack(len(frame), len(block)))
-                out.write(frame)
-            table = b"".join(sizes) + TABLE_FOOT.pack(len(sizes), 0, SEEKABLE)
-            out.write(TABLE_HEAD.pack(SKIPPABLE, len(table)) + table)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(made, target)
+        with space_for(target):
+            _write_frames(source, made, options)
+            os.replace(made, target)
         sync_directory(target.parent)
     finally:
         made.unlink(missing_ok=True)
 
 
+def _write_frames(source: Path, made: Path, options: dict[int, int]) -> None:
+    sizes = []
+    with open(source, "rb") as plain, open(made, "xb") as out:
+        while block := plain.read(limits.FRAME_BYTES):
+            frame = zstd.compress(block, options=options)
+            sizes.append(TABLE_ENTRY.pack(len(frame), len(block)))
+            out.write(frame)
+        table = b"".join(sizes) + TABLE_FOOT.pack(len(sizes), 0, SEEKABLE)
+        out.write(TABLE_HEAD.pack(SKIPPABLE, len(table)) + table)
+        out.flush()
+        os.fsync(out.fileno())
+
+
 def expand(data: DataFiles) -> Iterator[int]:
     """Makes every compressed page a plain one again; gives the number of each as it is done."""
-    for number in data.sealed.numbers():
-        source, target = data.sealed.path(number), data.files.path(number)
-        made = new_name(target)
-        sealed = data.sealed_page(number)
-        assert sealed is not None
-        try:
-            with open(made, "wb") as out:
-                for frame in range(len(sealed.starts) - 1):
-                    out.write(sealed.frames(frame, frame + 1))
-                out.flush()
-                os.fsync(out.fileno())
+    with alone(data.files.directory, "compress or expand"):
+        for number in data.sealed.numbers():
+            if not data.files.present(number):
+                expand_page(data, number)
+            data.sealed.path(number).unlink()
+            data.forget(number)
+            yield number
+
+
+def expand_page(data: DataFiles, number: int) -> None:
+    """Writes the plain page beside the compressed one, which from then on is not looked at."""
+    target = data.files.path(number)
+    made = new_name(target)
+    sealed = data.sealed_page(number)
+    if sealed is None:
+        return
+    try:
+        with space_for(target), open(made, "xb") as out:
+            for frame in range(len(sealed.starts) - 1):
+                out.write(sealed.frames(frame, frame + 1))
+            out.flush()
+            os.fsync(out.fileno())
             os.replace(made, target)
-            sync_directory(target.parent)
-        finally:
-            made.unlink(missing_ok=True)
-        source.unlink()
-        data.forget(number)
-        yield number
+        sync_directory(target.parent)
+    finally:
+        made.unlink(missing_ok=True)

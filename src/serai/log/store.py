@@ -11,15 +11,17 @@ Invariants
 
 import errno
 import os
+import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from serai import limits
 from serai._core.pages import Page
-from serai.errors import Corrupt, DiskFull, QueueFull
+from serai.errors import Corrupt, DiskFull, QueueFull, Refused
 from serai.log import residency
+from serai.log.lock import WriterLock
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -98,10 +100,11 @@ class PageFiles:
                 file=str(path), expected=self.page_bytes, found=size,
             )  # fmt: skip
 
-    def writing(self, number: int, *, window: int, seize: Callable[[int], None] | None = None) -> tuple[int, bool]:
+    def writing(self, number: int, *, window: int, need: int, lock: WriterLock | None = None) -> tuple[int, bool]:
         """An open descriptor of the page for writing, and whether it was made now.
 
-        `seize` is called with the descriptor before a new page gets its name, or at once for an old one.
+        A new page has `window` bytes reserved, on a disk that is nearly full just `need`.  With a lock
+        the page is locked before anybody else can see that it is there.
         """
         if number > limits.PAGE_NUMBER_MAX:
             raise QueueFull(
@@ -109,60 +112,89 @@ class PageFiles:
                 "start a new queue"
             )
         path = self.path(number)
+        for _ in range(1000):
+            try:
+                return self._open(path, number, window, need, lock), False
+            except FileNotFoundError:
+                fd = self._make(path, number, window, need, lock)
+            if fd is not None:
+                return fd, True
+        raise Refused(f"{path} can be neither opened nor made: something else takes and leaves its name all the time")
+
+    def _open(self, path: Path, number: int, window: int, need: int, lock: WriterLock | None) -> int:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return self._make(path, window, seize)
-        try:
-            if seize is not None:
-                seize(fd)
+            if lock is not None:
+                lock.take(number, fd)
+                lock.keep(number, fd)
             size = os.fstat(fd).st_size
             self._check_size(path, size)
             if size < self.page_bytes:  # a writer of another program died between making and sizing it
-                self._size(fd, path, window)
+                self._size(fd, path, window, need)
         except BaseException:
             os.close(fd)
             raise
-        return fd, False
+        return fd
 
-    def _make(self, path: Path, window: int, seize: Callable[[int], None] | None) -> tuple[int, bool]:
+    def _make(self, path: Path, number: int, window: int, need: int, lock: WriterLock | None) -> int | None:
+        """Makes a page whole under another name, then names it; None when somebody else was faster."""
         made = new_name(path)
-        fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with space_for(path):
+            fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            self._size(fd, path, window)
-            if seize is not None:
-                seize(fd)
-            os.link(made, path)
-        except FileExistsError:  # another producer was faster
+            self._size(fd, path, window, need)
+            if lock is not None:
+                lock.take(number, fd)
+            with space_for(path):
+                os.link(made, path)
+            if lock is not None:
+                lock.keep(number, fd)
+        except (FileExistsError, FileNotFoundError):  # another one has the name, or swept ours away
+            if lock is not None:
+                lock.drop(number, fd)
             os.close(fd)
-            return os.open(path, os.O_RDWR | os.O_CLOEXEC), False
+            return None
         except BaseException:
             os.close(fd)
             raise
         finally:
             made.unlink(missing_ok=True)
-        return fd, True
+        return fd
 
-    def _size(self, fd: int, path: Path, window: int) -> None:
-        reserve_or_refuse(fd, path, 0, min(window, self.page_bytes))
+    def _size(self, fd: int, path: Path, window: int, need: int) -> None:
+        try:
+            reserve(fd, 0, min(window, self.page_bytes))
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            with space_for(path):
+                reserve(fd, 0, min(_whole_blocks(need), self.page_bytes))
         os.ftruncate(fd, self.page_bytes)
 
     def sweep(self) -> None:
         """Removes what a killed writer left half made; only under the writer's lock."""
-        for path in self.directory.glob(f"*{self.suffix}.*.new"):
-            path.unlink(missing_ok=True)
+        half_made = re.compile(rf"\d+{re.escape(self.suffix)}\.[0-9a-f]{{12}}\.new")
+        for name in os.listdir(self.directory):
+            if half_made.fullmatch(name):
+                (self.directory / name).unlink(missing_ok=True)
 
 
-def reserve_or_refuse(fd: int, path: Path, start: int, stop: int) -> None:
+@contextmanager
+def space_for(path: Path) -> Iterator[None]:
+    """Says "no space" in the house's words; other errors pass."""
     try:
-        reserve(fd, start, stop)
+        yield
     except OSError as error:
         if error.errno not in _NO_SPACE:
             raise
         raise DiskFull(
-            f"no space for the next {stop - start} bytes of {path} ({os.strerror(error.errno or 0)}): the message was not "
-            "written, reading goes on; free space on that file system and write again"
+            f"no space for {path} ({os.strerror(error.errno or 0)}): what was to be written is not there, reading goes on; "
+            "free space on that file system and write again"
         ) from error
+
+
+def _whole_blocks(length: int) -> int:
+    return (length + 4095) & ~4095
 
 
 class Runway:
@@ -179,7 +211,7 @@ class Runway:
         window_first: int,
         window_max: int,
         spare: int,
-        seize: Callable[[int, int], None] | None = None,
+        lock: WriterLock | None = None,
     ) -> None:
         self.files = files
         self.window = window_first
@@ -189,7 +221,7 @@ class Runway:
         self.fd = -1
         self.dirty_from: int | None = None  # lowest page written since the last force
         self.made = False  # a file appeared since the last force
-        self._seize = seize
+        self._lock = lock
         self._page: Page | None = None
         self._reserved = 0
 
@@ -197,7 +229,7 @@ class Runway:
         """The page of `offset`, and the position up to which it may be written, at least `need` bytes on."""
         number, position = divmod(offset, self.files.page_bytes)
         if number != self.number or self._page is None:
-            self._turn(number, position)
+            self._turn(number, position, need)
         assert self._page is not None
         floor = min(self.files.page_bytes, position + need + self.spare)
         half = self.window // 2
@@ -208,13 +240,13 @@ class Runway:
             limit = self._reserved - self.spare
             if self.window >= limits.RESIDENT_WINDOW_MIN:  # come back early, to have the next stretch made ready
                 limit = max(position + need, limit - self.window // 2)
-        if self.dirty_from is None:
+        if self.dirty_from is None or number < self.dirty_from:
             self.dirty_from = number
         return self._page, limit
 
-    def _turn(self, number: int, position: int) -> None:
-        seize = None if self._seize is None else partial(self._seize, number)
-        fd, fresh = self.files.writing(number, window=self.window, seize=seize)
+    def _turn(self, number: int, position: int, need: int) -> None:
+        floor = position + need + self.spare
+        fd, fresh = self.files.writing(number, window=max(self.window, floor), need=floor, lock=self._lock)
         try:
             page = Page(fd, self.files.page_bytes, True)
         except BaseException:
@@ -223,7 +255,7 @@ class Runway:
         self.release()
         self.made = self.made or fresh
         self.number, self.fd, self._page = number, fd, page
-        self._reserved = min(self.window, self.files.page_bytes) if fresh else position
+        self._reserved = 0 if fresh else position  # what is reserved already costs nothing to reserve again
 
     def _extend(self, floor: int) -> None:
         """Reserves the next window; when the disk has no room for it, just what is needed now."""
@@ -233,10 +265,11 @@ class Runway:
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise
-            goal = min(self.files.page_bytes, (floor + 4095) & ~4095)
+            goal = min(self.files.page_bytes, _whole_blocks(floor))
             if goal <= self._reserved:
                 return
-            reserve_or_refuse(self.fd, self.files.path(self.number), self._reserved, goal)
+            with space_for(self.files.path(self.number)):
+                reserve(self.fd, self._reserved, goal)
         assert self._page is not None
         if self.window >= limits.RESIDENT_WINDOW_MIN:
             residency.ask(self._page, start=self._reserved, stop=goal)

@@ -7,8 +7,8 @@ behind every `Reader`.  Each holds the descriptors and locks of its side and not
 import os
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from serai import limits
 from serai._core.crc import crc32c
@@ -16,11 +16,11 @@ from serai._core.pages import Page
 from serai.errors import Closed, Corrupt, DeadProducer, Locked, Misuse, SeraiError
 from serai.log import recovery
 from serai.log.format import (
-    DATA, SLOT_BYTES, STATE, STATE_BYTES, STATE_LAYOUT, WRITER_LOCK_BYTE, name_number, name_text,
+    DATA, SLOT_BYTES, STATE, STATE_BYTES, STATE_LAYOUT, STORED_NAME, name_number, name_text,
 )  # fmt: skip
-from serai.log.lock import is_locked, try_lock, unlock
+from serai.log.lock import WriterLock, is_locked, try_lock, unlock
 from serai.log.seal import DataFiles
-from serai.log.store import PageFiles, Runway, reserve_or_refuse, sync_directory
+from serai.log.store import PageFiles, Runway, reserve, space_for, sync_directory
 
 Fetch = Callable[[int, int], tuple[Page, int] | None]
 
@@ -29,15 +29,16 @@ class WriterSupply:
     """The log's side of a single producer: runways for both streams, and the directory's lock."""
 
     def __init__(self, directory: Path, index: PageFiles, data: DataFiles, *, summed: bool) -> None:
-        self._lock_fd = -1
-        self._locked_number = -1
-        self._closed = False
+        self.closed = False
+        self._pid = os.getpid()
+        self._lock = WriterLock(directory)
         self._data_runway = _data_runway(data.files)
-        self._slot_runway = _slot_runway(index, self._seize)
+        self._slot_runway = _slot_runway(index, self._lock)
         self.directory = directory
         self._index = index
-        self._take_directory()
+        self._data = data
         try:
+            self._take_directory()
             index.sweep()
             data.files.sweep()
             self.slot_offset, self.data_offset = recovery.resume(index, data.has, self._sound(data, summed))
@@ -47,34 +48,16 @@ class WriterSupply:
 
     def _take_directory(self) -> None:
         """Locks the newest index page, the one place every writer passes."""
+        window = limits.SLOT_WINDOW_FIRST
         for _ in range(1000):
             numbers = self._index.numbers()
             newest = numbers[-1] if numbers else 0
-            seize = partial(self._seize, newest)
-            fd, _made = self._index.writing(newest, window=limits.SLOT_WINDOW_FIRST, seize=seize)
+            fd, _made = self._index.writing(newest, window=window, need=2 * SLOT_BYTES, lock=self._lock)
             os.close(fd)
             if self._index.numbers()[-1] == newest:
                 return
-            self._let_go()  # the holder turned the page before it left
+            self._lock.release()  # the holder turned the page before it left
         raise Locked(f"{self.directory}: its index pages change faster than they can be locked")
-
-    def _seize(self, number: int, fd: int) -> None:
-        if number <= self._locked_number:
-            return
-        if not try_lock(fd, start=WRITER_LOCK_BYTE, length=1):
-            raise Locked(
-                f"{self.directory} already has a writer, in this process or another; a single-producer queue takes one. "
-                "Close it first, or use serai.MultiQueue for several producers"
-            )
-        held = os.dup(fd)
-        self._let_go()
-        self._lock_fd, self._locked_number = held, number
-
-    def _let_go(self) -> None:
-        if self._lock_fd >= 0:
-            unlock(self._lock_fd, start=WRITER_LOCK_BYTE, length=1)
-            os.close(self._lock_fd)
-        self._lock_fd = self._locked_number = -1
 
     def _sound(self, data: DataFiles, summed: bool) -> Callable[[recovery.Entry], bool]:
         def sound(entry: recovery.Entry) -> bool:
@@ -88,6 +71,9 @@ class WriterSupply:
 
     def data(self, offset: int, need: int) -> tuple[Page, int]:
         self._alive()
+        number = offset // self._index.page_bytes
+        if number != self._data_runway.number:
+            self._data.make_plain(number)
         return self._data_runway.ahead(offset, need)
 
     def slots(self, offset: int) -> tuple[Page, int]:
@@ -95,8 +81,7 @@ class WriterSupply:
         return self._slot_runway.ahead(offset, SLOT_BYTES)
 
     def _alive(self) -> None:
-        if self._closed:
-            raise Closed(f"the writer of {self.directory} is closed; open the queue again to write")
+        check_alive(self.closed, self._pid, f"the writer of {self.directory}")
 
     def force(self) -> None:
         self._alive()
@@ -104,10 +89,10 @@ class WriterSupply:
         self._slot_runway.force()
 
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
         self._data_runway.release()
         self._slot_runway.release()
-        self._let_go()
+        self._lock.release()
 
     __del__ = close  # a queue that was dropped and never closed lets the next writer in
 
@@ -117,16 +102,19 @@ class SharedSupply:
 
     def __init__(self, directory: Path, index: PageFiles, name: str, page_bytes: int) -> None:
         self._state_fd = -1
-        self._closed = False
-        self._data_runway = _data_runway(PageFiles(directory / name, DATA, page_bytes))
+        self.closed = False
+        self._pid = os.getpid()
+        self._data = DataFiles(PageFiles(directory / name, DATA, page_bytes))
+        self._data_runway = _data_runway(self._data.files)
         self._slot_runway = _slot_runway(index, None)
         self.directory = directory
         self.name = name
         self._index = index
         self._state_fd = self._open_state()
         try:
-            (directory / name).mkdir(exist_ok=True)
-            self._data_runway.files.sweep()
+            with space_for(directory / name):
+                (directory / name).mkdir(exist_ok=True)
+            self._data.files.sweep()
             self.state = Page(self._state_fd, STATE_BYTES, True)
             self._resume()
         except BaseException:
@@ -135,7 +123,8 @@ class SharedSupply:
 
     def _open_state(self) -> int:
         path = self.directory / (self.name + STATE)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with space_for(path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if not try_lock(fd):
                 raise Locked(
@@ -148,7 +137,8 @@ class SharedSupply:
                     f"{path} has {size} bytes; a producer's state has {STATE_BYTES}",
                     file=str(path), expected=STATE_BYTES, found=size,
                 )  # fmt: skip
-            reserve_or_refuse(fd, path, 0, STATE_BYTES)
+            with space_for(path):
+                reserve(fd, 0, STATE_BYTES)
         except BaseException:
             os.close(fd)
             raise
@@ -173,7 +163,7 @@ class SharedSupply:
                     f"{path} ends at {self.data_offset}, but the unfinished entry at offset {entry.offset} has {entry.size} "
                     "bytes", file=path, position=0, expected=f"at least {entry.size}", found=self.data_offset,
                 )  # fmt: skip
-            fd, _made = self._index.writing(number, window=limits.SLOT_WINDOW_FIRST)
+            fd, _made = self._index.writing(number, window=limits.SLOT_WINDOW_FIRST, need=2 * SLOT_BYTES)
             try:
                 Page(fd, self._index.page_bytes, True).finish(position, begin)
             finally:
@@ -183,6 +173,9 @@ class SharedSupply:
 
     def data(self, offset: int, need: int) -> tuple[Page, int]:
         self._alive()
+        number = offset // self._index.page_bytes
+        if number != self._data_runway.number:
+            self._data.make_plain(number)
         return self._data_runway.ahead(offset, need)
 
     def slots(self, offset: int) -> tuple[Page, int]:
@@ -190,8 +183,7 @@ class SharedSupply:
         return self._slot_runway.ahead(offset, SLOT_BYTES)
 
     def _alive(self) -> None:
-        if self._closed:
-            raise Closed(f"producer {self.name} of {self.directory} is closed; open the queue again to write")
+        check_alive(self.closed, self._pid, f"producer {self.name} of {self.directory}")
 
     def force(self) -> None:
         self._alive()
@@ -201,38 +193,64 @@ class SharedSupply:
         sync_directory(self.directory)
 
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
         self._data_runway.release()
         self._slot_runway.release()
         if self._state_fd >= 0:
-            unlock(self._state_fd)
+            if os.getpid() == self._pid:  # a forked child must not free its parent's name
+                unlock(self._state_fd)
             os.close(self._state_fd)
         self._state_fd = -1
 
     __del__ = close
 
 
+def check_alive(closed: bool, pid: int, who: str) -> None:  # noqa: FBT001 - a private check of two states
+    """Refuses a writer that was closed or that a fork has copied."""
+    if closed:
+        raise Closed(f"{who} is closed; open the queue again to write")
+    if os.getpid() != pid:
+        raise Misuse(f"{who} belongs to process {pid}, which forked this one; open the queue again in each process")
+
+
 def _data_runway(files: PageFiles) -> Runway:
     return Runway(files, window_first=limits.DATA_WINDOW_FIRST, window_max=limits.DATA_WINDOW_MAX, spare=0)
 
 
-def _slot_runway(files: PageFiles, seize: Callable[[int, int], None] | None) -> Runway:
+def _slot_runway(files: PageFiles, lock: WriterLock | None) -> Runway:
     return Runway(
-        files, window_first=limits.SLOT_WINDOW_FIRST, window_max=limits.SLOT_WINDOW_MAX, spare=SLOT_BYTES, seize=seize
+        files, window_first=limits.SLOT_WINDOW_FIRST, window_max=limits.SLOT_WINDOW_MAX, spare=SLOT_BYTES, lock=lock
     )
+
+
+class Home(Protocol):
+    """The queue as its readers see it."""
+
+    path: Path
+    shared: bool
+
+    @property
+    def index(self) -> PageFiles: ...
+    def measure(self) -> int: ...
+    def stream(self, producer: str, /) -> DataFiles: ...
 
 
 class ReaderSupply:
     """The log's side of a reader: maps pages, tells the dead from the slow, and words the errors."""
 
-    def __init__(self, directory: Path, index: PageFiles, streams: Callable[[str], DataFiles], *, shared: bool) -> None:
-        self.directory = directory
-        self._index = index
-        self._streams = streams
-        self._shared = shared
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self.directory = home.path
         self._missing = -1
         self._stalled_offset = -1
         self._stalled_since = 0.0
+
+    @property
+    def _index(self) -> PageFiles:
+        return self._home.index
+
+    def page_bytes(self) -> int:
+        return self._home.measure()
 
     def slots(self, offset: int, need: int) -> tuple[Page, int] | None:
         number = offset // self._index.page_bytes
@@ -246,7 +264,7 @@ class ReaderSupply:
 
     def _explain_missing(self, number: int, offset: int) -> None:
         numbers = self._index.numbers()
-        if not numbers or number > numbers[-1]:
+        if number in numbers or not numbers or number > numbers[-1]:  # half-made, or not made yet
             return
         self._missing = -1
         path = self._index.path(number)
@@ -262,10 +280,21 @@ class ReaderSupply:
         )  # fmt: skip
 
     def data(self, name: int) -> Fetch:
-        return self._streams(name_text(name) if self._shared else "").fetch
+        if not self._home.shared:
+            return self._home.stream("").fetch
+        if not STORED_NAME.fullmatch(name_text(name)):
+            raise self._bad_name(name)
+        return self._home.stream(name_text(name)).fetch
+
+    def _bad_name(self, name: int) -> Corrupt:
+        return Corrupt(
+            f"an index entry of {self.directory} names the producer {name_text(name)!r}, which no producer can have; the entry "
+            f"is skipped. `serai verify {self.directory}` says where", file=str(self.directory),
+            expected="three letters or digits", found=name_text(name),
+        )  # fmt: skip
 
     def published(self, offset: int) -> int:
-        return recovery.find_end(self._index, shared=self._shared)
+        return recovery.find_end(self._index, shared=self._home.shared)
 
     def stalled(self, offset: int, name: int) -> SeraiError | None:
         """Whether the producer of a claimed entry is gone; asked again and again while it is not."""
@@ -277,6 +306,8 @@ class ReaderSupply:
             return None
         self._stalled_since = now
         producer = name_text(name)
+        if not STORED_NAME.fullmatch(producer):
+            return self._bad_name(name)
         if self._at_work(producer):
             return None
         return DeadProducer(
@@ -287,8 +318,8 @@ class ReaderSupply:
 
     def _at_work(self, producer: str) -> bool:
         try:
-            fd = os.open(self.directory / (producer + STATE), os.O_RDWR | os.O_CLOEXEC)
-        except (OSError, ValueError):
+            fd = os.open(self.directory / (producer + STATE), os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):  # any other failure tells nothing about the producer
             return False
         try:
             return is_locked(fd)
@@ -298,7 +329,7 @@ class ReaderSupply:
     def damage(self, offset: int, begin: int, size: int, name: int, text: str) -> Corrupt:
         number, position = divmod(offset, self._index.page_bytes)
         path = self._index.path(number)
-        whose = f" of producer {name_text(name)}" if self._shared else ""
+        whose = f" of producer {name_text(name)}" if self._home.shared else ""
         return Corrupt(
             f"{path} byte {position}: the entry at offset {offset}{whose} says begin {begin}, size {size}: {text}. "
             f"It is skipped; `serai verify {self.directory}` looks at all of them",

@@ -1,0 +1,112 @@
+"""serai <noun> <verb>: the command line.
+
+    serai queue put|get|tail|stat|bench|compress|expand DIR      a queue and its messages
+    serai dump DIR        its entries, as they lie in the index
+    serai verify DIR      what is wrong with it, and what can be cut off
+
+Manners
+- stdout is data, stderr is talk; colour and bars only on a terminal (NO_COLOR and FORCE_COLOR are obeyed)
+- an error is one sentence what, one why, one command that helps
+- exit codes: 0 done, 1 failed, 2 wrong use, 4 not allowed, 5 timed out, 130 interrupted
+- Ctrl-C ends cleanly with a summary; a reader that goes away (`| head`) is no error
+- starting is quick: a module here imports argparse at most, everything else waits inside the command
+"""
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+
+from serai.cli import dump, queue, verify
+from serai.cli.parser import Parser
+from serai.cli.terminal import FAILED, INTERRUPTED, NOT_ALLOWED, USAGE, Failure, Talk
+
+SOON = "Run `serai queue VERB --help` for the options and an example of each verb."
+
+
+def build() -> Parser:
+    """The whole command line, without loading what it needs to run."""
+    parser = Parser(
+        prog="serai", description="A persistent message queue at memory speed, in a directory.", epilog=SOON, talk=True
+    )
+    parser.add_argument("--version", action="store_true", help="say the version and the instructions in use, and end")
+    nouns = parser.nouns("noun")
+    queue.add(nouns)
+    dump.add(nouns)
+    verify.add(nouns)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; gives the exit code."""
+    parser = build()
+    try:
+        args = parser.parse(argv)
+        if args.version:
+            return say_version()
+        if "run" not in args:
+            args.parser.print_help(sys.stderr)
+            return USAGE
+    except SystemExit as ended:  # argparse has said why
+        return ended.code if isinstance(ended.code, int) else FAILED
+    args.talk = Talk(quiet=args.quiet, verbose=args.verbose)
+    return run(args)
+
+
+def say_version() -> int:
+    """Which serai this is, and which Python and processor it runs on."""
+    import platform
+
+    import serai
+    from serai._core.crc import KIND
+
+    print(f"serai {serai.__version__} (Python {platform.python_version()}, {platform.machine()}, CRC-32C by {KIND})")
+    return 0
+
+
+def run(args: Namespace) -> int:
+    """Runs the chosen verb, and turns whatever went wrong into words and a code."""
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        args.talk.interrupted()
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the last stop: words instead of a traceback
+        if args.verbose:
+            import traceback
+
+            traceback.print_exc()
+        failure = explain(error, args)
+        args.talk.fail(failure)
+        return failure.code
+    return code
+
+
+def explain(error: Exception, args: Namespace) -> Failure:
+    """An error as what, why and a hint."""
+    from serai import errors
+
+    if isinstance(error, Failure):
+        return error
+    what = f"cannot {args.aim.format(dir=args.dir)}"
+    if isinstance(error, PermissionError):
+        return Failure(what, f"{error.filename}: {error.strerror}", f"ls -ld {args.dir}", code=NOT_ALLOWED)
+    if isinstance(error, OSError):
+        return Failure(what, str(error), f"ls -l {args.dir}")
+    if isinstance(error, errors.ReadOnly):
+        return Failure(what, str(error), f"ls -ld {args.dir}", code=NOT_ALLOWED)
+    hints = {
+        errors.Corrupt: f"serai verify {args.dir}",
+        errors.DiskFull: f"df -h {args.dir}",
+        errors.Locked: f"end the other writer, or look on: serai queue stat {args.dir}",
+        errors.QueueFull: "start a new queue in another directory",
+        errors.Misuse: f"{args.parser.prog} --help",
+    }
+    for kind, hint in hints.items():
+        if isinstance(error, kind):
+            return Failure(what, str(error), hint, code=USAGE if kind is errors.Misuse else FAILED)
+    return Failure(what, f"{type(error).__name__}: {error}", "run it again with --verbose and report what it shows")
