@@ -1,32 +1,14 @@
 from contextlib import AbstractContextManager
 from decimal import Decimal
 from types import TracebackType
-from typing import Any, Final, Literal, final
+from typing import Any, final
 
 from typing_extensions import Buffer
 
 from serai._core.arrow import ArrowData
-from serai._core.pages import Appender, AppendSupply, Page, View
+from serai._core.cursor import View
+from serai._core.pages import Appender, AppendSupply, Page
 from serai._core.template import Template
-
-KINDS: Final[tuple[str, ...]]
-
-Kind = Literal[
-    "byte",
-    "boolean",
-    "short",
-    "char",
-    "int",
-    "long",
-    "float",
-    "double",
-    "string",
-    "unicode",
-    "decimal",
-    "big_integer",
-    "bytes",
-    "sized_bytes",
-]
 
 @final
 class Writer(Appender):

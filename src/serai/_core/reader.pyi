@@ -4,7 +4,7 @@ from typing import Any, final
 
 from serai._core.arrow import Batch
 from serai._core.pack import Message
-from serai._core.pages import Cursor, ReadSupply
+from serai._core.cursor import Cursor, ReadSupply
 
 @final
 class Reader(Cursor):

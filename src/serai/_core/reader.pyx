@@ -14,8 +14,10 @@ from libc.string cimport memcpy
 
 from serai._core.arrow cimport Batch
 from serai._core.crc cimport crc32c
-from serai._core.pack cimport Message, kind_of, take_value
-from serai._core.pages cimport SLOT, Cursor, View
+from serai._core.pack cimport Message
+from serai._core.cursor cimport Cursor, View
+from serai._core.pages cimport SLOT
+from serai._core.values cimport kind_of, take_value
 
 cdef enum:
     BATCH_MAX = 0x7FFFFFFF

@@ -22,9 +22,9 @@ from libc.string cimport memcpy, memset
 
 
 from serai._core.arrow cimport ArrowArray, ArrowSchema, Source
-from serai._core.pack cimport (BIG_INTEGER, BOOLEAN, BYTE, BYTES, CHAR, DECIMAL, DOUBLE, FLOAT, INT, LONG, SHORT,
-                               SIZED_BYTES, STRING, UNICODE, Writer, kind_of, put_big, put_big_unscaled, put_unicode,
-                               put_unscaled, put_value)
+from serai._core.pack cimport Writer
+from serai._core.values cimport (BIG_INTEGER, DECIMAL, SIZED_BYTES, STRING, UNICODE, kind_of, put_big, put_big_unscaled,
+                                 put_unicode, put_unscaled, put_value)
 
 cdef enum:
     FIELDS_MAX = 64
@@ -242,7 +242,7 @@ cdef class Template:
             w.start()
         w.open = True
         for i in range(self.count):
-            put_value(w, self.numbers[i], <object>PyTuple_GET_ITEM(row, i))
+            put_value(w, self.numbers[i], <object>PyTuple_GET_ITEM(row, i), w.java)
         return w.publish()
 
     def append(self, row):

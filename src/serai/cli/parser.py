@@ -23,7 +23,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
         default = False if talk else argparse.SUPPRESS  # a verb's absence must not undo what the noun was given
         self.add_argument("-q", "--quiet", action="store_true", default=default, help="say nothing but errors")
-        self.add_argument("-v", "--verbose", action="store_true", default=default, help="say more, and where errors come from")
+        self.add_argument(
+            "-v", "--verbose", action="store_true", default=default, help="say more, and where errors come from"
+        )
         self.set_defaults(parser=self)
 
     def nouns(self, metavar: str) -> "argparse._SubParsersAction[Parser]":
@@ -42,7 +44,9 @@ class Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             names = [str(choice) for choice in action.choices]
             known = ", ".join(names)
-            raise argparse.ArgumentError(action, f"{value!r} is not known{nearest(str(value), names)} (there is {known})")
+            raise argparse.ArgumentError(
+                action, f"{value!r} is not known{nearest(str(value), names)} (there is {known})"
+            )
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n  try: {self.prog} --help\n")
@@ -103,7 +107,9 @@ def kinds(text: str) -> list[str]:
 
 
 def add_output(parser: Parser, choices: Sequence[str]) -> None:
-    parser.add_argument("--output", choices=choices, default=choices[0], help=f"{' | '.join(choices)} (default: {choices[0]})")
+    parser.add_argument(
+        "--output", choices=choices, default=choices[0], help=f"{' | '.join(choices)} (default: {choices[0]})"
+    )
 
 
 def add_reading(parser: Parser, *, start: str) -> None:
@@ -122,7 +128,9 @@ def add_meaning(parser: Parser) -> None:
 
 
 def add_dialect(parser: Parser) -> None:
-    parser.add_argument("--dialect", choices=("seed", "java"), default="seed", help="how decimals are packed (default: seed)")
+    parser.add_argument(
+        "--dialect", choices=("seed", "java"), default="seed", help="how decimals are packed (default: seed)"
+    )
 
 
 def add_checksum(parser: Parser, text: str) -> None:

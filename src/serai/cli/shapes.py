@@ -112,7 +112,9 @@ def _row(kinds: Sequence[str] | None) -> Show:
 
     def row(message: Message) -> bytes:
         shown = preview(message.payload, room) if kinds is None else "  ".join(map(written, values(message, kinds)))
-        return f"{message.offset:>14}  {message.producer:<3}  {message.size:>8}  {shown}\n".encode(errors="backslashreplace")
+        return f"{message.offset:>14}  {message.producer:<3}  {message.size:>8}  {shown}\n".encode(
+            errors="backslashreplace"
+        )
 
     return row
 
@@ -122,7 +124,9 @@ class Shape:
 
     def __init__(self, output: str, kinds: Sequence[str] | None) -> None:
         if output in ("raw", "hex", "base64") and kinds is not None:
-            raise Failure(f"--output {output} does not go with --fields", "it shows bytes, not values", "use --output jsonl")
+            raise Failure(
+                f"--output {output} does not go with --fields", "it shows bytes, not values", "use --output jsonl"
+            )
         text = _columns(kinds) if kinds is not None else _screen if sys.stdout.isatty() else _text
         shows: dict[str, Show] = {
             "text": text,
@@ -162,13 +166,17 @@ def decoder(form: str) -> Callable[[bytes], bytes]:
         try:
             return base64.b64decode(line, validate=True)
         except binascii.Error as error:
-            raise Failure(f"{_shown(line)} is not base64", str(error), "use --input text to write it as it is") from error
+            raise Failure(
+                f"{_shown(line)} is not base64", str(error), "use --input text to write it as it is"
+            ) from error
 
     def from_hex(line: bytes) -> bytes:
         try:
             return bytes.fromhex(line.decode("ascii"))
         except ValueError as error:
-            raise Failure(f"{_shown(line)} is not hexadecimal", str(error), "use --input text to write it as it is") from error
+            raise Failure(
+                f"{_shown(line)} is not hexadecimal", str(error), "use --input text to write it as it is"
+            ) from error
 
     return {"base64": from_base64, "hex": from_hex}.get(form, lambda line: line)
 
@@ -177,7 +185,7 @@ def row(line: bytes, kinds: Sequence[str]) -> tuple[Any, ...]:
     """A line of JSON as the values of one message."""
     wanted = f"a line for --fields is a JSON array of {len(kinds)} values: {', '.join(kinds)}"
     try:
-        found = json.loads(line, parse_float=str if "decimal" in kinds else None)
+        found = json.loads(line, parse_float=Decimal)
     except ValueError as error:
         raise Failure(f"{_shown(line)} is not JSON", f"{wanted} ({error})", _array(kinds)) from error
     if not isinstance(found, list) or len(found) != len(kinds):
@@ -203,7 +211,15 @@ def _value(kind: str, value: Any) -> Any:
 
 
 def _array(kinds: Sequence[str]) -> str:
-    samples = {"boolean": True, "string": "x", "unicode": "x", "char": "x", "decimal": "0.10", "float": 0.5, "double": 0.5}
+    samples = {
+        "boolean": True,
+        "string": "x",
+        "unicode": "x",
+        "char": "x",
+        "decimal": "0.10",
+        "float": 0.5,
+        "double": 0.5,
+    }
     samples |= {"bytes": "AAEC", "sized_bytes": "AAEC"}
     return f"echo '{json.dumps([samples.get(kind, 1) for kind in kinds])}' | serai queue put DIR --fields {','.join(kinds)}"
 

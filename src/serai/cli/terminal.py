@@ -17,7 +17,7 @@ PATIENCE_SECONDS = 1.0  # before a pipe hears of progress
 STYLES = {"bold": "1", "red": "31", "yellow": "33", "green": "32", "dim": "2"}
 
 
-class Failure(Exception):  # noqa: N818 - it is the command that failed
+class Failure(Exception):
     """What could not be done, why, and a command that helps."""
 
     def __init__(self, what: str, why: str, hint: str, *, code: int = FAILED) -> None:

@@ -308,7 +308,7 @@ class Queue(Directory):
     ) -> None:
         if checksum is not None:
             _one_of(checksum, CHECKSUMS, "checksum")
-        super().__init__(path, mode or "rw", page_size, dialect or "seed", checksum)
+        super().__init__(path, "rw" if mode is None else mode, page_size, "seed" if dialect is None else dialect, checksum)
 
     def _make_writer(self) -> Writer:
         summed = self.checksum is not None
@@ -345,7 +345,8 @@ class MultiQueue(Directory):
         if name is not None and not (isinstance(name, str) and PRODUCER_NAME.fullmatch(name)):
             raise Misuse(f"the producer name is {name!r}; it is exactly three letters or digits, as 'AA0'")
         self.name = name
-        super().__init__(path, mode or ("rw" if name else "r"), page_size, dialect or "seed", None)
+        mode = ("rw" if name else "r") if mode is None else mode
+        super().__init__(path, mode, page_size, "seed" if dialect is None else dialect, None)
 
     def _index_suffix(self) -> str:
         names = os.listdir(self.path)

@@ -173,7 +173,7 @@ class PageFiles:
 
     def sweep(self) -> None:
         """Removes what a killed writer left half made; only under the writer's lock."""
-        half_made = re.compile(rf"\d+{re.escape(self.suffix)}\.[0-9a-f]{{12}}\.new")
+        half_made = re.compile(rf"\d+{re.escape(self.suffix)}\.[0-9a-f]{{1,12}}\.new")
         for name in os.listdir(self.directory):
             if half_made.fullmatch(name):
                 (self.directory / name).unlink(missing_ok=True)

@@ -1,0 +1,3 @@
+from typing import Final
+
+KINDS: Final[tuple[str, ...]]

@@ -1,0 +1,87 @@
+"""serai verify: what is wrong with a queue, and cutting off what readers cannot pass."""
+
+import sys
+from argparse import Namespace, _SubParsersAction
+from typing import TYPE_CHECKING
+
+from serai.cli.parser import Parser, add_checksum, add_output, verb
+from serai.cli.terminal import FAILED, Failure, ask, counted, paint, sized
+
+if TYPE_CHECKING:
+    from serai.log.verify import Problem, Report
+
+
+def add(nouns: "_SubParsersAction[Parser]") -> None:
+    parser = verb(nouns, "verify", verify, text="look at every page, entry and checksum of a queue", aim="verify {dir}",
+                  example="serai verify orders")  # fmt: skip
+    add_checksum(parser, "say too how many messages have none (those that have one are compared anyway)")
+    parser.add_argument(
+        "--repair", action="store_true", help="cut off everything behind the first entry readers cannot pass"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="with --repair: say what would be lost, change nothing")
+    parser.add_argument("--yes", action="store_true", help="with --repair: do not ask")
+    add_output(parser, ("table", "json", "jsonl"))
+
+
+def verify(args: Namespace) -> int:
+    """Names every problem on stdout; the exit code is 1 when there is one left."""
+    if args.repair:
+        _repair(args)
+        if args.dry_run:
+            return 0
+    report = _look(args)
+    _show(report, args)
+    for note in report.notes:
+        args.talk.say(f"note: {note}")
+    found = len(report.problems) + report.unnamed
+    verdict = f"{counted(found, 'problem')}" if found else "no problem"
+    sums = f", {report.checksums:,} checksums compared" if report.checksums else ""
+    args.talk.say(f"{counted(report.messages)}, {sized(report.bytes)} in {report.path}: {verdict}{sums}")
+    return FAILED if found else 0
+
+
+def _look(args: Namespace) -> "Report":
+    from serai.log.verify import verify as look
+
+    with args.talk.progress(f"verifying {args.dir}") as show:
+        return look(args.dir, checksum=args.checksum, progress=show)
+
+
+def _show(report: "Report", args: Namespace) -> None:
+    import json
+    from dataclasses import asdict
+
+    if args.output == "json":
+        print(json.dumps(asdict(report), indent=2))
+        return
+    for problem in report.problems:
+        print(json.dumps(asdict(problem)) if args.output == "jsonl" else _sentence(problem))
+    if report.unnamed:
+        args.talk.warn(f"{report.unnamed:,} more problems are not listed")
+
+
+def _sentence(problem: "Problem") -> str:
+    kind = paint(problem.kind, "red", sys.stdout)
+    where = "" if problem.position is None else f" byte {problem.position}"
+    which = "" if problem.offset is None else f" (offset {problem.offset})"
+    return f"{kind}: {problem.file}{where}{which}: {problem.text}"
+
+
+def _repair(args: Namespace) -> None:
+    """Says what will be lost, asks, and cuts."""
+    from serai.log.verify import cut, repair
+
+    plan = cut(args.dir)
+    if not plan.needed:
+        args.talk.say(f"nothing to cut in {args.dir}: readers reach every published message")
+        return
+    loss = f"everything from offset {plan.offset} on: {counted(plan.messages)} published there will be lost"
+    if args.dry_run:
+        args.talk.say(f"repair would cut {loss}; nothing was changed")
+        return
+    args.talk.say(f"repair cuts {loss}")
+    if not (args.yes or ask("go on?")):
+        why = "it takes messages away for good, and nobody said yes"
+        raise Failure(f"{args.dir} was not repaired", why, f"serai verify {args.dir} --repair --yes")
+    lost = repair(args.dir)
+    args.talk.say(f"{counted(lost)} cut off; {args.dir} now ends before offset {plan.offset}")
