@@ -32,8 +32,8 @@ CHECKS = {
     "laws": [PYTHON, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "tests/laws"],
     "imports": [str(BIN / "lint-imports"), "--no-cache"],
     "docs": [PYTHON, "-m", "tools.docs", "--check"],
-    "ruff": [PYTHON, "-m", "ruff", "check", "."],
-    "format": [PYTHON, "-m", "ruff", "format", "--check", "--diff", "."],
+    "ruff": [PYTHON, "-m", "ruff", "check", "--output-format=concise", "."],
+    "format": [PYTHON, "-m", "ruff", "format", "--check", "--output-format=concise", "."],
 }
 REPAIRS = {
     "ruff": [PYTHON, "-m", "ruff", "check", "--fix", "."],

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CALLS = ("open", "posix_fallocate", "ftruncate", "link", "unlink", "rename", "replace", "mkdir", "fsync", "fdatasync", "close", "dup")
-Report = "Callable[[int], None]"
+FILLED = 14  # messages in the scenes about compressed pages: three pages and a bit
 
 
 def die_at(n: int, *, behind: bool) -> None:
@@ -116,12 +116,12 @@ def check_sealed(folder: Path, _reported: int) -> None:
     def assert_whole(more: int) -> None:
         with serai.Queue(folder, "r") as reading:
             found = list(reading.reader().payloads())
-            assert [proof(payload)[1] for payload in found] == list(range(60 + more))
+            assert [proof(payload)[1] for payload in found] == list(range(FILLED + more))
 
     assert_whole(0)
     assert verify(folder).problems == []
     with serai.Queue(folder) as queue:
-        queue.writer().append(body(2, 60))
+        queue.writer().append(body(2, FILLED))
         assert_whole(1)
         queue.compress()
         assert_whole(1)
@@ -132,14 +132,14 @@ def check_sealed(folder: Path, _reported: int) -> None:
 
 
 def fill(folder: Path) -> None:
-    with serai.Queue(folder, page_size=4096) as queue:
-        queue.writer().append_many([body(1, number) for number in range(60)])
+    with serai.Queue(folder, page_size=1024) as queue:
+        queue.writer().append_many([body(1, number) for number in range(FILLED)])
 
 
 def fill_and_compress(folder: Path) -> None:
     fill(folder)
     with serai.Queue(folder) as queue:
-        assert queue.compress() > 3
+        assert queue.compress() == 3
 
 
 SCENES: dict[str, tuple[Callable[[Path], object], Callable[[Path, Callable[[int], None]], None], Callable[[Path, int], None]]] = {

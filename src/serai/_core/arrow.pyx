@@ -223,6 +223,9 @@ cdef class Values:
     """The payloads of a batch as one Arrow binary column."""
     cdef Batch batch
 
+    def __cinit__(self, Batch batch not None):
+        self.batch = batch
+
     def __len__(self):
         return self.batch.count
 
@@ -284,9 +287,7 @@ cdef class Batch:
     @property
     def values(self):
         """The payloads as one Arrow binary column."""
-        cdef Values values = Values.__new__(Values)
-        values.batch = self
-        return values
+        return Values(self)
 
     @property
     def data(self):

@@ -146,7 +146,7 @@ cdef class Cursor:
     """The reading end of a queue: walks the index and places a view on each message.
 
     `supply` answers: slots(offset, need) and data(name)(offset, need) as `Lane.fetch`;
-    published(offset), up to where entries are known to be used; stalled(offset, name), an exception
+    published(offset), up to where entries are known to be used; last(), the newest entry's offset or -1; stalled(offset, name), an exception
     when the claimed entry's producer is dead; damage(offset, begin, size, name, text), the exception
     for an entry that cannot be right; closed(), the exception for use after close; page_bytes(), which
     is 0 until somebody made the first page.
@@ -400,6 +400,9 @@ cdef class Cursor:
 
     def seek(self, int64_t offset):
         """Puts the cursor on an entry; the next step reads it."""
+        if offset < 0 or offset & 15:
+            raise ValueError(f"{offset} is not an offset: an entry has 16 bytes, so offsets are multiples of 16; "
+                             f"the nearest below is {offset & ~15 if offset > 0 else 0}")
         self.offset = offset
         self.slot = self.slot_end = NULL
         self.slot_page = None

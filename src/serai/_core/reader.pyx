@@ -53,29 +53,20 @@ cdef class Reader(Cursor):
         """Reads the message at `offset` (None when there is none); the one after it comes next."""
         if offset < 0:
             return None
-        if offset & 15:
-            raise ValueError(f"{offset} is not an offset: an entry has 16 bytes, so offsets are multiples of 16; "
-                             f"the nearest below is {offset & ~15}")
         self.seek(offset)
         return self.message if self.step() else None
 
     def last(self):
         """The newest message, or None in an empty queue; what comes after it is read next."""
-        cdef int64_t end = self.supply.published(-1)
-        return self.set_offset(end - SLOT) if end >= SLOT else None
+        return self.set_offset(self.supply.last())
 
     def payloads(self):
         """An iterator over the bytes of each message, up to the tail."""
-        cdef Payloads payloads = Payloads.__new__(Payloads)
-        payloads.reader = self
-        return payloads
+        return Payloads(self)
 
     def rows(self, *kinds):
         """An iterator over tuples: the values of each message, read as these kinds."""
-        cdef Rows rows = Rows.__new__(Rows)
-        rows.reader = self
-        rows.kinds = [kind_of(kind, i == len(kinds) - 1) for i, kind in enumerate(kinds)]
-        return rows
+        return Rows(self, kinds)
 
     def read_batch(self, int64_t max_bytes=1 << 20):
         """Messages up to `max_bytes` together, at least one if there is one; empty at the tail."""
@@ -178,6 +169,9 @@ cdef class Payloads:
     """The bytes of one message after the other."""
     cdef Reader reader
 
+    def __cinit__(self, Reader reader not None):
+        self.reader = reader
+
     def __iter__(self):
         return self
 
@@ -193,6 +187,10 @@ cdef class Rows:
     """The values of one message after the other, as tuples."""
     cdef Reader reader
     cdef list kinds
+
+    def __cinit__(self, Reader reader not None, kinds):
+        self.reader = reader
+        self.kinds = [kind_of(kind, i == len(kinds) - 1) for i, kind in enumerate(kinds)]
 
     def __iter__(self):
         return self

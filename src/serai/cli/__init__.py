@@ -17,9 +17,11 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from serai.cli import dump, queue, verify
+from serai.cli.dump import add as add_dump
 from serai.cli.parser import Parser
+from serai.cli.queue import add as add_queue
 from serai.cli.terminal import FAILED, INTERRUPTED, NOT_ALLOWED, USAGE, Failure, Talk
+from serai.cli.verify import add as add_verify
 
 SOON = "Run `serai queue VERB --help` for the options and an example of each verb."
 
@@ -31,9 +33,9 @@ def build() -> Parser:
     )
     parser.add_argument("--version", action="store_true", help="say the version and the instructions in use, and end")
     nouns = parser.nouns("noun")
-    queue.add(nouns)
-    dump.add(nouns)
-    verify.add(nouns)
+    add_queue(nouns)
+    add_dump(nouns)
+    add_verify(nouns)
     return parser
 
 

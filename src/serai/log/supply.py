@@ -296,6 +296,11 @@ class ReaderSupply:
     def published(self, offset: int) -> int:
         return recovery.find_end(self._index, shared=self._home.shared)
 
+    def last(self) -> int:
+        """Offset of the newest entry, -1 when there is none."""
+        end = recovery.find_end(self._index, shared=self._home.shared) if self._home.measure() else 0
+        return end - SLOT_BYTES if end > recovery.first_offset(self._index) else -1
+
     def stalled(self, offset: int, name: int) -> SeraiError | None:
         """Whether the producer of a claimed entry is gone; asked again and again while it is not."""
         now = time.monotonic()
