@@ -83,8 +83,8 @@ def main(argv: list[str] | None = None) -> int:
         facts = queue_report.machine(directory)
         say_machine(facts)
         first, second = warm_memory(scale), warm_memory(scale)
-        sheet.note(f"memory was warmed before every round: the first touch of 2 GiB ran at {first:.1f} GiB/s, "
-                   f"the second at {second:.1f}")
+        sheet.note("memory was warmed before every turn; before all of them the first touch of half a GiB ran at "
+                   f"{first:.1f} GiB/s, the second at {second:.1f}")
         for group in GROUPS:
             if group in chosen.only:
                 started = time.monotonic()

@@ -1,7 +1,7 @@
 """Settings that come from the environment.  The only room that reads it.
 
-    SERAI_PAGE_SIZE   length of page files in a new queue, in bytes (a power of two)
-    QKQPsz            the same, under the name the Java library gave it
+SERAI_PAGE_SIZE   length of page files in a new queue, in bytes (a power of two)
+QKQPsz            the same, under the name the Java library gave it
 """
 
 import os

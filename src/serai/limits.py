@@ -19,6 +19,8 @@ SLOT_WINDOW_FIRST = 64 * KIB
 SLOT_WINDOW_MAX = 4 * MIB
 RESIDENT_WINDOW_MIN = 2 * MIB  # from this window on the pages ahead are made resident by the helper thread
 
+DISK_FREE_SCARCE = 64 * MIB  # below this a writer asks for little and touches it before it says yes
+
 PAGES_MAPPED_MAX = 64  # pages of one stream a queue keeps mapped for its readers
 TAIL_CUT_MAX = 1024  # damaged entries a writer cuts from the tail by itself; more needs `serai verify --repair`
 DEAD_AFTER_MS = 1  # a claimed entry is looked into after this long

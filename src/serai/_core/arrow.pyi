@@ -1,13 +1,13 @@
 from collections.abc import Iterator
-from typing import Any, Protocol, final
+from typing import Any, Protocol, final, type_check_only
 
+@type_check_only
 class ArrowArrayData(Protocol):
     def __arrow_c_array__(self, requested_schema: Any = None) -> Any: ...
 
+@type_check_only
 class ArrowStreamData(Protocol):
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
-
-ArrowData = ArrowArrayData | ArrowStreamData
 
 @final
 class Values:
@@ -40,5 +40,5 @@ class Batch:
 
 @final
 class Source:
-    def __new__(cls, data: ArrowData) -> Source: ...
+    def __new__(cls, data: ArrowArrayData | ArrowStreamData) -> Source: ...
     def trouble(self) -> str: ...

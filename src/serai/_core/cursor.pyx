@@ -146,7 +146,7 @@ cdef class Cursor:
     """The reading end of a queue: walks the index and places a view on each message.
 
     `supply` answers: slots(offset, need) and data(name)(offset, need) as `Lane.fetch`;
-    published(offset), up to where entries are known to be used; last(), the newest entry's offset or -1; stalled(offset, name), an exception
+    published(), up to where entries are known to be used; last(), the newest entry's offset or -1; stalled(offset, name), an exception
     when the claimed entry's producer is dead; damage(offset, begin, size, name, text), the exception
     for an entry that cannot be right; closed(), the exception for use after close; page_bytes(), which
     is 0 until somebody made the first page.
@@ -198,7 +198,7 @@ cdef class Cursor:
         cdef Lane lane
         cdef View view = self.view
         if self.offset > self.known:
-            self.known = self.supply.published(self.offset)
+            self.known = self.supply.published()
             if self.offset > self.known:
                 return 0
         if self.slot == self.slot_end and not self.turn():
@@ -382,7 +382,7 @@ cdef class Cursor:
         cdef char* slot
         cdef bint ready = False
         if self.offset > self.known:
-            self.known = self.supply.published(self.offset)
+            self.known = self.supply.published()
             if self.offset > self.known:
                 return False
         if self.slot == self.slot_end and not self.turn():

@@ -1,7 +1,7 @@
 from collections.abc import Iterable
-from typing import Final, Protocol, final
+from typing import Final, Protocol, Self, final, type_check_only
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 SLOT_BYTES: Final[int]
 PUBLISHED: Final[int]
@@ -20,6 +20,7 @@ class Page:
     def write(self, position: int, data: Buffer) -> None: ...
     def finish(self, position: int, begin: int) -> None: ...
 
+@type_check_only
 class AppendSupply(Protocol):
     """What a writer asks of the log."""
 
@@ -28,6 +29,7 @@ class AppendSupply(Protocol):
     def force(self) -> None: ...
     def close(self) -> None: ...
 
+@disjoint_base
 class Appender:
     def __new__(
         cls,
@@ -40,7 +42,7 @@ class Appender:
         state: Page | None = None,
         name: int = 0,
         java: bool = False,
-    ) -> Appender: ...
+    ) -> Self: ...
     @property
     def page_bytes(self) -> int: ...
     @property

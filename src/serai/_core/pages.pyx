@@ -77,19 +77,26 @@ cdef class Page:
         return self.length
 
     def populate(self, Py_ssize_t start, Py_ssize_t stop):
-        """Makes the bytes start..stop present and writable; contents stay.  Runs without the GIL."""
+        """Makes the bytes start..stop present and writable; contents stay.  Runs without the GIL.
+
+        Where a plain store would end in a signal (no space, a failing disk) this is an OSError.
+        """
         cdef char* p
-        cdef int failed
+        cdef int failed = 0
         if not (0 <= start <= stop <= self.length and self.writable):
             raise ValueError(f"populate {start}..{stop} of a page of {self.length} bytes")
         start &= ~4095
         with nogil:
-            failed = madvise(self.base + start, stop - start, MADV_POPULATE_WRITE)
-            if failed and errno == EINVAL:       # Linux before 5.14
+            if madvise(self.base + start, stop - start, MADV_POPULATE_WRITE):
+                failed = errno
+            if failed == EINVAL:                 # Linux before 5.14
+                failed = 0
                 p = self.base + start
                 while p < self.base + stop:
                     touch(p)
                     p += 4096
+        if failed:
+            raise OSError(failed, "the file system cannot make these bytes writable")
 
     def write(self, Py_ssize_t position, data):
         """Copies bytes into the page; for pages the log fills itself, never for published ones."""

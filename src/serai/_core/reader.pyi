@@ -1,10 +1,9 @@
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Any, final
 
 from serai._core.arrow import Batch
-from serai._core.pack import Message
 from serai._core.cursor import Cursor, ReadSupply
+from serai._core.pack import Message
 
 @final
 class Reader(Cursor):
@@ -29,7 +28,7 @@ class Reader(Cursor):
     def read_batch(self, max_bytes: int = 1048576) -> Batch: ...
     def close(self) -> None: ...
     def __enter__(self) -> Reader: ...
-    def __exit__(self, *exc: type[BaseException] | BaseException | TracebackType | None) -> None: ...
+    def __exit__(self, *exc: object) -> None: ...
 
 @final
 class Payloads:

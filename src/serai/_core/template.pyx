@@ -139,16 +139,18 @@ cdef ArrowArray* value_column(Source source, ArrowSchema** schema) except NULL:
 
 # ---- one column, one message for each value --------------------------------------------------------
 
-cdef int64_t extend_ranges(Writer w, Column* column, int64_t rows) except -2:
+cdef int64_t extend_ranges(Writer w, Column* column, int64_t rows, int64_t* written) except -2:
     """Contiguous values in blocks: one copy and a loop over the slots for each."""
     cdef int32_t[BLOCK + 1] ends
     cdef const int32_t* all_ends = <const int32_t*>column.values + column.start
     cdef const int64_t* long_ends = <const int64_t*>column.values + column.start
-    cdef int64_t row = 0, n, i, done
+    cdef int64_t row = 0, n, i, done, step
     cdef Piece first
     while row < rows:
         if column.form == RANGES32:
-            row += w.append_run(column.bytes, all_ends + row, rows - row)
+            step = w.append_run(column.bytes, all_ends + row, rows - row)
+            row += step
+            written[0] += step
             continue
         first = piece(column, row)
         ends[0] = 0
@@ -162,10 +164,13 @@ cdef int64_t extend_ranges(Writer w, Column* column, int64_t rows) except -2:
         if n == 0:
             w.append_bytes(first.p, first.n)
             row += 1
+            written[0] += 1
             continue
         done = 0
         while done < n:
-            done += w.append_run(first.p, ends + done, n - done)
+            step = w.append_run(first.p, ends + done, n - done)
+            done += step
+            written[0] += step
         row += n
     return w.slot_offset - 16 if rows else -1
 
@@ -205,10 +210,9 @@ def extend_column(Writer w, data):
                     last = w.append_bytes(found.p, found.n)
                     rows += 1
             elif array.length:
-                last = extend_ranges(w, &column, array.length)
-                rows += array.length
+                last = extend_ranges(w, &column, array.length, &rows)
     except BaseException as error:
-        error.add_note(f"{rows} messages of earlier chunks of this column were written before")
+        error.add_note(f"{rows} messages of this call were written before")
         raise
     return last
 

@@ -95,6 +95,7 @@ def explain(error: Exception, args: Namespace) -> Failure:
     if isinstance(error, Failure):
         return error
     what = f"cannot {args.aim.format(dir=args.dir)}"
+    why = "; ".join([str(error), *getattr(error, "__notes__", [])])
     if isinstance(error, PermissionError):
         return Failure(what, f"{error.filename}: {error.strerror}", f"ls -ld {args.dir}", code=NOT_ALLOWED)
     if isinstance(error, OSError):
@@ -110,5 +111,5 @@ def explain(error: Exception, args: Namespace) -> Failure:
     }
     for kind, hint in hints.items():
         if isinstance(error, kind):
-            return Failure(what, str(error), hint, code=USAGE if kind is errors.Misuse else FAILED)
+            return Failure(what, why, hint, code=USAGE if kind is errors.Misuse else FAILED)
     return Failure(what, f"{type(error).__name__}: {error}", "run it again with --verbose and report what it shows")

@@ -23,9 +23,8 @@ MANY = 1000
 
 def add(verbs: "_SubParsersAction[Parser]") -> None:
     parser = verb(verbs, "bench", bench, text="measure writing and reading, in a queue that is removed again",
-                  aim="measure in {dir}", example="serai queue bench --count 50000")  # fmt: skip
-    parser._actions[-1].nargs = "?"  # the directory: the default is that of temporary files
-    parser._actions[-1].help = "where the queue is made (default: the directory of temporary files)"
+                  aim="measure in {dir}", example="serai queue bench --count 50000",
+                  place="where the queue is made (default: the directory of temporary files)")  # fmt: skip
     parser.add_argument("--count", type=amount, default=1_000_000, metavar="N", help="messages (default: 1,000,000)")
     parser.add_argument("--size", type=amount, default=100, metavar="BYTES", help="bytes of each (default: 100)")
     add_output(parser, ("table", "json", "jsonl"))
@@ -41,8 +40,8 @@ def bench(args: Namespace) -> int:
 
     if args.count < 1:
         raise Failure("cannot measure no messages", "--count is 0", "serai queue bench --count 100000", code=2)
-    if args.dir is not None:
-        os.makedirs(args.dir, exist_ok=True)
+    args.dir = args.dir or tempfile.gettempdir()
+    os.makedirs(args.dir, exist_ok=True)
     place = tempfile.mkdtemp(prefix="serai-bench-", dir=args.dir)
     args.talk.summary = lambda: "stopped; the bench queue was removed"
     try:

@@ -28,10 +28,10 @@ def add(nouns: "_SubParsersAction[Parser]") -> None:
 def dump(args: Namespace) -> int:
     """Shows entries one by one; one whose bytes cannot be read is shown with the reason."""
     from serai.cli.opening import open_queue
-    from serai.cli.queue import _known
+    from serai.cli.shapes import known
     from serai.log.place import entries
 
-    _known(args.fields)
+    known(args.fields)
     shown = broken = 0
     args.talk.summary = lambda: f"stopped after {counted(shown)}"
     out = sys.stdout.buffer

@@ -68,10 +68,11 @@ def verb(
     text: str,
     aim: str,
     example: str,
+    place: str = "",
 ) -> Parser:
-    """A verb over one queue directory; `aim` is what it wants, as errors say it."""
+    """A verb over one queue directory; `aim` is what it wants, as errors say it; with a `place` DIR may be left out."""
     parser = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", example=example)
-    parser.add_argument("dir", metavar="DIR", help="directory of the queue")
+    parser.add_argument("dir", metavar="DIR", nargs="?" if place else None, help=place or "directory of the queue")
     parser.set_defaults(run=run, aim=aim)
     return parser
 

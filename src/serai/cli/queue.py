@@ -92,8 +92,12 @@ def put(args: Namespace) -> int:
         counter = _Counter()
         args.talk.summary = lambda: f"stopped; {counter.summary(args.dir)}"
         write = _writing(queue.writer(), args, counter)
-        for bodies in _bodies(args):
-            write(bodies)
+        try:
+            for bodies in _bodies(args):
+                write(bodies)
+        except Failure:  # one line is wrong; those before it are written
+            args.talk.say(counter.summary(args.dir))
+            raise
         if args.sync:
             queue.force()
         args.talk.say(counter.summary(args.dir))
@@ -174,13 +178,13 @@ def _lines(args: Namespace) -> Iterator[list[bytes]]:
 def get(args: Namespace) -> int:
     """Reads what is there and ends."""
     from serai.cli.opening import Reading, open_queue, start_of
-    from serai.cli.shapes import Shape
+    from serai.cli.shapes import Shape, known
 
     with open_queue(args, "r") as queue:
         back = 1 if args.count is None else args.count
         reading = Reading(queue.reader(start_of(queue, args, back=back)), args.talk)
         count = back if args.start == "end" and args.offset is None else args.count
-        shape = Shape(args.output, _known(args.fields))
+        shape = Shape(args.output, known(args.fields))
         args.talk.summary = lambda: _read_summary(reading, "stopped after", args)
         out = sys.stdout.buffer
         out.write(shape.head())
@@ -196,20 +200,6 @@ def get(args: Namespace) -> int:
     return reading.code
 
 
-def _known(fields: list[str] | None) -> list[str] | None:
-    """Field kinds that exist; a wrong one is said before anything is read."""
-    from serai._core.pack import KINDS
-    from serai.cli.parser import nearest
-
-    for name in fields or []:
-        if name not in KINDS:
-            why = f"the kinds are {', '.join(KINDS)}"
-            raise Failure(
-                f"{name!r} is no kind of field{nearest(name, KINDS)}", why, "--fields int,decimal,string", code=2
-            )
-    return fields
-
-
 def _read_summary(reading: "Reading", word: str, args: Namespace) -> str:
     on = f"; go on with --offset {reading.reader.offset}"
     return f"{word} {counted(reading.count)}, {sized(reading.bytes)} of {args.dir}{on}"
@@ -218,9 +208,9 @@ def _read_summary(reading: "Reading", word: str, args: Namespace) -> str:
 def tail(args: Namespace) -> int:
     """Follows a queue until Ctrl-C, --count or --timeout."""
     from serai.cli.opening import Reading, open_queue, start_of
-    from serai.cli.shapes import Shape
+    from serai.cli.shapes import Shape, known
 
-    shape = Shape(args.output, _known(args.fields))
+    shape = Shape(args.output, known(args.fields))
     with open_queue(args, "r") as queue:
         if not _pages_came(queue, args):
             return 0 if args.count is None else TIMED_OUT

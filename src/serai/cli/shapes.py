@@ -20,7 +20,9 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from serai import Message
-from serai.cli.terminal import Failure, paint
+from serai._core.values import KINDS
+from serai.cli.parser import nearest
+from serai.cli.terminal import USAGE, Failure, paint
 
 Show = Callable[[Message], bytes]
 
@@ -56,6 +58,16 @@ def escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def known(fields: list[str] | None) -> list[str] | None:
+    """Field kinds, if all of them exist."""
+    for name in fields or []:
+        if name not in KINDS:
+            why = f"the kinds are {', '.join(KINDS)}"
+            what = f"{name!r} is no kind of field{nearest(name, KINDS)}"
+            raise Failure(what, why, "--fields int,decimal,string", code=USAGE)
+    return fields
 
 
 def values(message: Message, kinds: Sequence[str]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO
 
 FAILED, USAGE, NOT_ALLOWED, TIMED_OUT, INTERRUPTED = 1, 2, 4, 5, 130
@@ -67,10 +67,8 @@ class Talk:
 
     def interrupted(self) -> None:
         """The summary after Ctrl-C; what was read or written until then stays so."""
-        try:
+        with suppress(BrokenPipeError):
             sys.stdout.flush()
-        except BrokenPipeError:
-            pass
         self.say(f"\n{self.summary()}")
 
     @contextmanager

@@ -62,7 +62,9 @@ def alone(directory: Path, work: str) -> Iterator[None]:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise Locked(f"{directory}: another process or thread is about to {work} it; try again when it is done") from None
+        raise Locked(
+            f"{directory}: another process or thread is about to {work} it; try again when it is done"
+        ) from None
     finally:
         os.close(fd)
 

@@ -18,11 +18,11 @@ from serai.log.format import (
     DATA,
     INDEX,
     INDEX_JAVA,
-    PRODUCER_NAME,
     PUBLISHED,
     SLOT,
     SLOT_BYTES,
     STATE,
+    STORED_NAME,
     name_text,
 )  # fmt: skip
 from serai.log.lock import is_locked
@@ -57,7 +57,7 @@ def folders(directory: Path) -> list[str]:
     return sorted(
         folder.name
         for folder in directory.iterdir()
-        if PRODUCER_NAME.fullmatch(folder.name)
+        if STORED_NAME.fullmatch(folder.name)
         and folder.is_dir()
         and any(name.endswith((DATA, COMPRESSED)) for name in os.listdir(folder))
     )

@@ -13,6 +13,7 @@ Invariants
 import os
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +24,18 @@ from serai._core.pack import Message, Writer
 from serai._core.reader import Reader
 from serai.errors import Closed, Corrupt, Misuse, ReadOnly
 from serai.log import recovery, seal
-from serai.log.format import CHECKSUMS, COMPRESSED, DATA, DIALECTS, INDEX, INDEX_JAVA, MODES, PRODUCER_NAME, STATE, name_number
+from serai.log.format import (
+    CHECKSUMS,
+    COMPRESSED,
+    DATA,
+    DIALECTS,
+    INDEX,
+    INDEX_JAVA,
+    MODES,
+    PRODUCER_NAME,
+    STATE,
+    name_number,
+)
 from serai.log.seal import DataFiles
 from serai.log.store import PageFiles
 from serai.log.supply import ReaderSupply, SharedSupply, WriterSupply
@@ -237,8 +249,10 @@ class Directory:
         self._alive()
         self.measure()
         first, end = recovery.first_offset(self._index), recovery.find_end(self._index, shared=self.shared)
-        entries = [recovery.read_entry(self._index, first), recovery.read_entry(self._index, end - 16)] if end > first else []
-        lowest, newest = entries if entries else (None, None)
+        entries = (
+            [recovery.read_entry(self._index, first), recovery.read_entry(self._index, end - 16)] if end > first else []
+        )
+        lowest, newest = entries or (None, None)
         streams = [stream for stream, _end in self._ends()]
         return Stat(
             path=str(self.path),
@@ -261,10 +275,8 @@ class Directory:
 def _disk_bytes(directory: Path) -> int:
     total = 0
     for path in directory.rglob("*"):
-        try:
+        with suppress(FileNotFoundError):  # renamed or removed since it was listed
             total += path.stat().st_blocks * 512 if path.is_file() else 0
-        except FileNotFoundError:  # renamed or removed since it was listed
-            pass
     return total
 
 
@@ -308,7 +320,9 @@ class Queue(Directory):
     ) -> None:
         if checksum is not None:
             _one_of(checksum, CHECKSUMS, "checksum")
-        super().__init__(path, "rw" if mode is None else mode, page_size, "seed" if dialect is None else dialect, checksum)
+        super().__init__(
+            path, "rw" if mode is None else mode, page_size, "seed" if dialect is None else dialect, checksum
+        )
 
     def _make_writer(self) -> Writer:
         summed = self.checksum is not None
@@ -358,7 +372,9 @@ class MultiQueue(Directory):
 
     def _make_writer(self) -> Writer:
         if self.name is None:
-            raise Misuse(f"{self.path} was opened without a producer name; give one to write: MultiQueue(dir, 'rw', 'AA0')")
+            raise Misuse(
+                f"{self.path} was opened without a producer name; give one to write: MultiQueue(dir, 'rw', 'AA0')"
+            )
         self._supply = supply = SharedSupply(self.path, self._index, self.name, self._page_bytes)
         return Writer(
             supply, page_bytes=self._page_bytes, data_offset=supply.data_offset, slot_offset=supply.slot_offset,

@@ -79,7 +79,7 @@ def blocks(index: PageFiles, start: int, stop: int | None = None) -> Iterator[tu
                 position += len(raw)
 
 
-def _used_in(index: PageFiles, number: int, shared: bool) -> int:
+def _used_in(index: PageFiles, number: int, *, shared: bool) -> int:
     """How many entries of a page are used: binary search over the prefix."""
     with open(index.path(number), "rb", buffering=0) as file:
         low, high = 0, os.fstat(file.fileno()).st_size // SLOT_BYTES
@@ -97,7 +97,7 @@ def find_end(index: PageFiles, *, shared: bool) -> int:
     """Offset behind the last used entry; the first offset there is when none is used."""
     numbers = index.numbers()
     for number in reversed(numbers):
-        used = _used_in(index, number, shared)
+        used = _used_in(index, number, shared=shared)
         if used:
             return number * index.page_bytes + used * SLOT_BYTES
     return numbers[0] * index.page_bytes if numbers else 0
@@ -109,9 +109,7 @@ def first_offset(index: PageFiles) -> int:
     return numbers[0] * index.page_bytes if numbers else 0
 
 
-def resume(
-    index: PageFiles, has_data: Callable[[int, int], bool], sound: Callable[[Entry], bool]
-) -> tuple[int, int]:
+def resume(index: PageFiles, has_data: Callable[[int, int], bool], sound: Callable[[Entry], bool]) -> tuple[int, int]:
     """Index and data cursor of a single producer that goes on; cuts a torn tail first."""
     first, end = first_offset(index), find_end(index, shared=False)
     keep = hole = _before_hole(index, first, end)

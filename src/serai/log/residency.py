@@ -10,6 +10,7 @@ Invariant: populating changes no byte, so it may run beside the writer and be la
 import os
 import queue
 import threading
+from contextlib import suppress
 
 from serai._core.pages import Page
 
@@ -42,8 +43,6 @@ def _work() -> None:
     asks = _asks
     while True:
         page, start, stop = asks.get()
-        try:
+        with suppress(OSError):  # only a hint: the writer's own touch says what is wrong
             page.populate(start, stop)
-        except OSError:  # only a hint: the writer's own touch says what is wrong
-            pass
         del page  # a sleeping thread keeps no page mapped

@@ -188,6 +188,7 @@ def compress(data: DataFiles, end: int) -> Iterator[int]:
             if (number + 1) * data.files.page_bytes <= end and data.files.present(number):
                 _compress_page(data.files.path(number), data.sealed.path(number))
                 data.files.path(number).unlink()
+                data.files.forget(number)
                 yield number
 
 
@@ -239,8 +240,7 @@ def expand_page(data: DataFiles, number: int) -> None:
         return
     try:
         with space_for(target), open(made, "xb") as out:
-            for frame in range(len(sealed.starts) - 1):
-                out.write(sealed.frames(frame, frame + 1))
+            out.writelines(sealed.frames(frame, frame + 1) for frame in range(len(sealed.starts) - 1))
             out.flush()
             os.fsync(out.fileno())
             os.replace(made, target)

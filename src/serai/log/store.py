@@ -15,6 +15,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from mmap import PAGESIZE
 from pathlib import Path
 
 from serai import limits
@@ -23,7 +24,8 @@ from serai.errors import Corrupt, DiskFull, QueueFull, Refused
 from serai.log import residency
 from serai.log.lock import WriterLock
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EFAULT)  # EFAULT: see Runway._scarce
 
 
 def reserve(fd: int, start: int, stop: int) -> None:
@@ -58,9 +60,9 @@ class PageFiles:
             with os.scandir(self.directory) as entries:
                 for entry in entries:
                     digits = entry.name[:-cut]
-                    if entry.name.endswith(self.suffix) and digits.isascii() and digits.isdigit():
-                        if str(int(digits)) == digits and int(digits) <= limits.PAGE_NUMBER_MAX:
-                            yield int(digits)
+                    named = entry.name.endswith(self.suffix) and _NUMBER.fullmatch(digits)
+                    if named and int(digits) <= limits.PAGE_NUMBER_MAX:
+                        yield int(digits)
         except FileNotFoundError:
             return
 
@@ -82,7 +84,7 @@ class PageFiles:
                 return None
             try:
                 size = os.fstat(fd).st_size
-                if size < self.page_bytes:
+                if size == 0:
                     return None
                 self._check_size(path, size)
                 page = Page(fd, self.page_bytes, False)
@@ -94,7 +96,7 @@ class PageFiles:
         return page
 
     def _check_size(self, path: Path, size: int) -> None:
-        if size > self.page_bytes:
+        if size not in (0, self.page_bytes):
             raise Corrupt(
                 f"{path} has {size} bytes; the pages of this queue have {self.page_bytes}",
                 file=str(path), expected=self.page_bytes, found=size,
@@ -129,7 +131,7 @@ class PageFiles:
                 lock.keep(number, fd)
             size = os.fstat(fd).st_size
             self._check_size(path, size)
-            if size < self.page_bytes:  # a writer of another program died between making and sizing it
+            if size == 0:  # a writer of another program died between making and sizing it
                 self._size(fd, path, window, need)
         except BaseException:
             os.close(fd)
@@ -163,13 +165,17 @@ class PageFiles:
 
     def _size(self, fd: int, path: Path, window: int, need: int) -> None:
         try:
-            reserve(fd, 0, min(window, self.page_bytes))
+            reserve(fd, 0, min(_whole_blocks(window), self.page_bytes))
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise
             with space_for(path):
                 reserve(fd, 0, min(_whole_blocks(need), self.page_bytes))
         os.ftruncate(fd, self.page_bytes)
+
+    def forget(self, number: int) -> None:
+        """Lets the mapping of a page go whose file is no longer there."""
+        self._pages.pop(number, None)
 
     def sweep(self) -> None:
         """Removes what a killed writer left half made; only under the writer's lock."""
@@ -194,7 +200,8 @@ def space_for(path: Path) -> Iterator[None]:
 
 
 def _whole_blocks(length: int) -> int:
-    return (length + 4095) & ~4095
+    """Up to the next memory page: the first touch of one needs blocks for the whole of it."""
+    return (length + PAGESIZE - 1) & ~(PAGESIZE - 1)
 
 
 class Runway:
@@ -214,7 +221,7 @@ class Runway:
         lock: WriterLock | None = None,
     ) -> None:
         self.files = files
-        self.window = window_first
+        self.window = self.window_first = window_first
         self.window_max = window_max
         self.spare = spare
         self.number = -1
@@ -259,22 +266,37 @@ class Runway:
 
     def _extend(self, floor: int) -> None:
         """Reserves the next window; when the disk has no room for it, just what is needed now."""
-        goal = min(self.files.page_bytes, max(floor, self._reserved) + self.window)
+        start = self._reserved & ~(PAGESIZE - 1)
+        goal = min(self.files.page_bytes, _whole_blocks(max(floor, self._reserved) + self.window))
         try:
-            reserve(self.fd, self._reserved, goal)
+            reserve(self.fd, start, goal)
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise
+            self.window = self.window_first  # a large one would be tried, and fail, at every message
             goal = min(self.files.page_bytes, _whole_blocks(floor))
             if goal <= self._reserved:
                 return
             with space_for(self.files.path(self.number)):
-                reserve(self.fd, self._reserved, goal)
+                reserve(self.fd, start, goal)
         assert self._page is not None
-        if self.window >= limits.RESIDENT_WINDOW_MIN:
-            residency.ask(self._page, start=self._reserved, stop=goal)
+        if self._scarce():
+            self.window = self.window_first
+            with space_for(self.files.path(self.number)):
+                self._page.populate(start, goal)
+        elif self.window >= limits.RESIDENT_WINDOW_MIN:
+            residency.ask(self._page, start=start, stop=goal)
         self.window = min(self.window * 2, self.window_max)
         self._reserved = goal
+
+    def _scarce(self) -> bool:
+        """Whether the disk is so full that even reserved blocks may fail at their first touch.
+
+        Some file systems (ext4 with blocks smaller than a memory page) need a block more to turn a
+        reserved one into a written one; touching ahead makes that an error instead of a signal.
+        """
+        disk = os.fstatvfs(self.fd)
+        return disk.f_bavail * disk.f_frsize < limits.DISK_FREE_SCARCE
 
     def force(self) -> None:
         """Brings every page written since the last force to the disk."""
@@ -309,5 +331,3 @@ def sync_directory(directory: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-

@@ -16,7 +16,14 @@ from serai._core.pages import Page
 from serai.errors import Closed, Corrupt, DeadProducer, Locked, Misuse, SeraiError
 from serai.log import recovery
 from serai.log.format import (
-    DATA, SLOT_BYTES, STATE, STATE_BYTES, STATE_LAYOUT, STORED_NAME, name_number, name_text,
+    DATA,
+    SLOT_BYTES,
+    STATE,
+    STATE_BYTES,
+    STATE_LAYOUT,
+    STORED_NAME,
+    name_number,
+    name_text,
 )  # fmt: skip
 from serai.log.lock import WriterLock, is_locked, try_lock, unlock
 from serai.log.seal import DataFiles
@@ -41,7 +48,7 @@ class WriterSupply:
             self._take_directory()
             index.sweep()
             data.files.sweep()
-            self.slot_offset, self.data_offset = recovery.resume(index, data.has, self._sound(data, summed))
+            self.slot_offset, self.data_offset = recovery.resume(index, data.has, self._sound(data, summed=summed))
         except BaseException:
             self.close()
             raise
@@ -59,12 +66,16 @@ class WriterSupply:
             self._lock.release()  # the holder turned the page before it left
         raise Locked(f"{self.directory}: its index pages change faster than they can be locked")
 
-    def _sound(self, data: DataFiles, summed: bool) -> Callable[[recovery.Entry], bool]:
+    def _sound(self, data: DataFiles, *, summed: bool) -> Callable[[recovery.Entry], bool]:
         def sound(entry: recovery.Entry) -> bool:
             want = int.from_bytes(entry.tag, "little")
             if not (summed and want):
                 return True
-            place = entry.offset.to_bytes(8, "little") + entry.begin.to_bytes(8, "little") + entry.size.to_bytes(4, "little")
+            place = (
+                entry.offset.to_bytes(8, "little")
+                + entry.begin.to_bytes(8, "little")
+                + entry.size.to_bytes(4, "little")
+            )
             return crc32c(place, crc32c(data.read(entry.begin, entry.size))) & 0xFFFFFF == want
 
         return sound
@@ -81,7 +92,7 @@ class WriterSupply:
         return self._slot_runway.ahead(offset, SLOT_BYTES)
 
     def _alive(self) -> None:
-        check_alive(self.closed, self._pid, f"the writer of {self.directory}")
+        check_alive(f"the writer of {self.directory}", closed=self.closed, pid=self._pid)
 
     def force(self) -> None:
         self._alive()
@@ -183,7 +194,7 @@ class SharedSupply:
         return self._slot_runway.ahead(offset, SLOT_BYTES)
 
     def _alive(self) -> None:
-        check_alive(self.closed, self._pid, f"producer {self.name} of {self.directory}")
+        check_alive(f"producer {self.name} of {self.directory}", closed=self.closed, pid=self._pid)
 
     def force(self) -> None:
         self._alive()
@@ -205,7 +216,7 @@ class SharedSupply:
     __del__ = close
 
 
-def check_alive(closed: bool, pid: int, who: str) -> None:  # noqa: FBT001 - a private check of two states
+def check_alive(who: str, *, closed: bool, pid: int) -> None:
     """Refuses a writer that was closed or that a fork has copied."""
     if closed:
         raise Closed(f"{who} is closed; open the queue again to write")
@@ -252,7 +263,7 @@ class ReaderSupply:
     def page_bytes(self) -> int:
         return self._home.measure()
 
-    def slots(self, offset: int, need: int) -> tuple[Page, int] | None:
+    def slots(self, offset: int, _need: int) -> tuple[Page, int] | None:
         number = offset // self._index.page_bytes
         page = self._index.reading(number)
         if page is not None:
@@ -293,7 +304,7 @@ class ReaderSupply:
             expected="three letters or digits", found=name_text(name),
         )  # fmt: skip
 
-    def published(self, offset: int) -> int:
+    def published(self) -> int:
         return recovery.find_end(self._index, shared=self._home.shared)
 
     def last(self) -> int:

@@ -30,13 +30,13 @@ from serai.log.format import (
     CHECKSUMS,
     COMPRESSED,
     DATA,
-    PRODUCER_NAME,
     PUBLISHED,
     SLOT,
     SLOT_BYTES,
     STATE,
     STATE_BYTES,
     STATE_LAYOUT,
+    STORED_NAME,
     WRITER_LOCK_BYTE,
     name_text,
 )  # fmt: skip
@@ -107,7 +107,7 @@ def verify(path: str | os.PathLike[str], *, checksum: str | None = None, progres
     if checksum is not None and checksum not in CHECKSUMS:
         raise Misuse(f"checksum is {checksum!r}; it is {' or '.join(map(repr, CHECKSUMS))} or None")
     place = Place(path)
-    report = Report(str(place.path), "multi" if place.shared else "single", place.page_bytes)
+    report = Report(str(place.path), "multi" if place.shared else "single", place.page_bytes if place.lengths else 0)
     _check_lengths(place, report)
     _check_numbers(place, report)
     walk = _Walk(place, report, progress)
@@ -331,7 +331,7 @@ class _Walk:
             hand[2].append(size)
         for tag, hand in hands.items():
             name = name_text(int.from_bytes(tag, "little"))
-            if PRODUCER_NAME.fullmatch(name):
+            if STORED_NAME.fullmatch(name):
                 self._line(name).take(*hand)
                 continue
             for offset in hand[0]:
@@ -457,7 +457,7 @@ class _Sums(ReaderSupply):
         self._stop = 0
         self._said = ""
 
-    def published(self, offset: int) -> int:  # noqa: ARG002 - the seam's argument
+    def published(self) -> int:
         """The walk knows better than a search: there may be holes."""
         return self._stop
 
@@ -489,7 +489,7 @@ class _Sums(ReaderSupply):
             return False
 
     def _make_reader(self, offset: int) -> Reader:
-        return Reader(self, offset=offset, shared=False, summed=True, checked=True, java=False)
+        return Reader(self, offset=offset, known=offset, shared=False, summed=True, checked=True, java=False)
 
     def _name(self, offset: int) -> None:
         if "checksum" not in self._said:  # the walk names the others
@@ -523,10 +523,17 @@ def _plan(place: Place) -> Cut:
         lost += flags[good:].count(PUBLISHED)
         dirty = dirty or any(flags[good:])
     supply = _Sums(place, Report("", "", place.page_bytes))
-    while keep > first and not supply.readable(keep - SLOT_BYTES):
+    while keep > first and not (supply.readable(keep - SLOT_BYTES) and _follows(place, keep - SLOT_BYTES, first)):
         keep -= SLOT_BYTES
         lost += 1
     return Cut(keep, lost, needed=lost > 0 or dirty)
+
+
+def _follows(place: Place, offset: int, first: int) -> bool:
+    """Whether the newest entry lies behind the one before it: a writer goes on where it ends."""
+    entry = recovery.read_entry(place.index, offset)
+    before = recovery.read_entry(place.index, offset - SLOT_BYTES) if offset > first else None
+    return entry is None or before is None or before.begin + before.size <= entry.begin
 
 
 def repair(path: str | os.PathLike[str]) -> int:

@@ -1,0 +1,1 @@
+"""Nothing for Python: `dress` calls it."""
