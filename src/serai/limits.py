@@ -19,7 +19,9 @@ SLOT_WINDOW_FIRST = 64 * KIB
 SLOT_WINDOW_MAX = 4 * MIB
 RESIDENT_WINDOW_MIN = 2 * MIB  # from this window on the pages ahead are made resident by the helper thread
 
-DISK_FREE_SCARCE = 64 * MIB  # below this a writer asks for little and touches it before it says yes
+TOUCH_FIRST = 16 * KIB  # bytes a quiet writer makes writable at a time; doubles
+TOUCH_MAX = 1 * MIB
+DISK_FREE_SCARCE = 64 * MIB  # below this a writer reserves little at a time
 
 PAGES_MAPPED_MAX = 64  # pages of one stream a queue keeps mapped for its readers
 TAIL_CUT_MAX = 1024  # damaged entries a writer cuts from the tail by itself; more needs `serai verify --repair`

@@ -185,16 +185,16 @@ def flips(sample: Sample, count: int, seed: int) -> Counter[str]:
                 part = "checksum made zero"
             else:
                 place = f"flip {turn} (seed {seed}): bit {bit} of byte {position} of {path.name}, {part} of message {number}"
-                assert_found(sample, number, place, ways=("next", READS[1 + turn % 4]))
+                assert_found(sample, number, place, ways=("next", READS[1 + turn // 4 % 4]))
         finally:
             flip(path, position, bit)
         seen[part] += 1
     return seen
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 5))])
 def test_every_flipped_bit_is_found_and_named(seed: int, sample: Sample) -> None:
-    count = 200
+    count = 1000
     seen = flips(sample, count, seed)
     assert_sound(sample)
     print(f"\n{sum(seen.values())} flips found: {dict(seen)}")

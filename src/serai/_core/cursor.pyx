@@ -357,24 +357,21 @@ cdef class Cursor:
         cdef char* slot
         cdef char* end
         while left > 0:
-            if self.shared or self.slot == self.slot_end or self.offset > self.known:
-                if not self.step():
-                    break
-                left -= 1
-                continue
-            slot = self.slot
-            end = self.slot_end
-            if (end - slot) // SLOT > left:
-                end = slot + left * SLOT
-            with nogil:
-                while slot < end and load_acquire(slot + 8) >> 56 == FLAG:
-                    slot += SLOT
-            left -= (slot - self.slot) // SLOT
-            self.forward((slot - self.slot) // SLOT)
-            if slot < end:
-                if not self.step():              # also says what is wrong with the entry
-                    break
-                left -= 1
+            if not self.shared and self.offset <= self.known and (self.slot != self.slot_end or self.turn()):
+                slot = self.slot
+                end = self.slot_end
+                if (end - slot) // SLOT > left:
+                    end = slot + left * SLOT
+                with nogil:
+                    while slot < end and load_acquire(slot + 8) >> 56 == FLAG:
+                        slot += SLOT
+                left -= (slot - self.slot) // SLOT
+                self.forward((slot - self.slot) // SLOT)
+                if slot == end:
+                    continue
+            if not self.step():                  # the end; or the step says what is wrong with the entry
+                break
+            left -= 1
         return count - left
 
     def wait(self, int64_t spins):

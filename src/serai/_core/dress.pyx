@@ -17,16 +17,16 @@ Invariants
 - patch writes nothing unless the whole set can be patched
 """
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from serai._core.crc cimport crc32
-from serai._core.entries cimport ADDRESS, BATCH, CLIENT, CODEC_MASK, COMPRESSED, CUT_SHORT, HEADERS_BIT, HOUSE
-from serai._core.entries cimport HOUSE_HEAD, JAFKA, KEY_BIT, MAGIC_0_HEAD, ORDERED, ORDERED_BIT, REAL, REAL_HEAD
-from serai._core.entries cimport SEED, SEED_HEAD, VERSION, Entry, get_2, put_2, put_4, put_8, take
+from serai._core.entries cimport ADDRESS, BATCH, CLIENT, CODEC_MASK, COMPRESSED, HEADERS_BIT, HOUSE
+from serai._core.entries cimport HOUSE_HEAD, JAFKA, KEY_BIT, MAGIC_0_HEAD, MAGIC_1_HEAD, ORDERED, ORDERED_BIT, REAL
+from serai._core.entries cimport REAL_HEAD, SEED, SEED_HEAD, VERSION, Entry, put_2, put_4, put_8, take
 from serai._core.inflate cimport SNAPPY
 from serai._core.messages cimport Walk, prepare, refuse, walk
 from serai._core.properties cimport TEXT_MAX, headers_of, text_of
@@ -34,10 +34,13 @@ from serai._core.properties cimport TEXT_MAX, headers_of, text_of
 cdef extern from "Python.h":
     PyObject* PyBytes_FromStringAndSize_raw "PyBytes_FromStringAndSize"(const char* p, Py_ssize_t n)
     int _PyBytes_Resize(PyObject** whole, Py_ssize_t n) except -1
+    void set_size "Py_SET_SIZE"(PyObject* whole, Py_ssize_t n) noexcept
 
 cdef enum:
     INT32_MAX = 0x7FFFFFFF
     JOYQUEUE = 0x010C                    # a plain message of the program's own kind, version 1
+    SHRINK_BYTES_MIN = 65536             # smaller outputs are shrunk to their length
+    RESERVED = 0xE000                    # high bits of the system code
     IPV4_CLIENT = 6                      # bytes of an address: port, low byte first, and the address
 
 cdef struct Dresser:                     # where messages go, and what the server says of them
@@ -58,6 +61,53 @@ cdef struct Dresser:                     # where messages go, and what the serve
 
 
 # ---- room ------------------------------------------------------------------------------------------------
+
+cdef int64_t likely_size(Walk* w, Dresser* d, const char* base, int64_t size) noexcept nogil:
+    """What the output takes if all messages are like the first, and a little more."""
+    cdef int64_t one
+    cdef Entry e
+    memset(&e, 0, sizeof(Entry))
+    if take(w.dress, base, base + size, &e):
+        return 256
+    if w.dress == d.target:
+        return size + 256
+    one = e.body_size + e.key_size + e.notes_size + MAGIC_1_HEAD
+    if d.target == HOUSE:
+        one += HOUSE_HEAD - MAGIC_1_HEAD
+    elif d.target != JAFKA:
+        one += REAL_HEAD + e.app_size + e.extension_size + d.app_size
+    one = (size // e.size + 1) * one
+    return (one if one < 2 * size else 2 * size) + size // 32 + 256
+
+
+cdef int begin(Walk* w, Dresser* d, const char* base, int64_t size) except -1:
+    cdef int64_t room = likely_size(w, d, base, size)
+    d.whole = PyBytes_FromStringAndSize_raw(NULL, room)
+    if d.whole == NULL:
+        raise MemoryError
+    d.at = PyBytes_AS_STRING(<object>d.whole)
+    d.stop = d.at + room
+    return 0
+
+
+cdef int end(Dresser* d) except -1:
+    """Gives the output its length.
+
+    A little room at the end stays allocated: a block that always shrinks before it is freed never moves malloc's
+    threshold, so each call would have fresh pages from the kernel; large sets were four times slower
+    (benchmarks/messages.py).
+    """
+    cdef char* base = PyBytes_AS_STRING(<object>d.whole)
+    cdef int64_t used = d.at - base, room = d.stop - base
+    if used > d.bytes_max:
+        raise ValueError(f"the messages take more than {d.bytes_max} bytes in the other dress")
+    if used < SHRINK_BYTES_MIN or room - used > used // 8:
+        _PyBytes_Resize(&d.whole, used)
+    else:
+        set_size(d.whole, used)
+        d.at[0] = 0
+    return 0
+
 
 cdef int grow(Dresser* d, int64_t need) except -1 with gil:
     cdef int64_t used = d.at - PyBytes_AS_STRING(<object>d.whole)
@@ -103,17 +153,17 @@ cdef int put_house(void* self, Entry* m) except -1 nogil:
     cdef Dresser* d = <Dresser*>self
     cdef int bits = ORDERED_BIT if m.ordered else 0
     cdef int64_t send_time = m.send_time, size
-    cdef uint16_t flag = m.flag, key_size = <uint16_t>m.key_size
+    cdef uint16_t flag = m.flag, key_size = <uint16_t>m.key_size if m.key_size <= 0xFFFF else 0
     cdef uint32_t long_size
     cdef char* start
     reserve(d, HOUSE_HEAD + 2 + m.key_size + 4 * m.notes_size + 32 + m.body_size)
     start = d.at
     d.at += HOUSE_HEAD
-    if m.key_size:
+    if key_size:
         bits |= KEY_BIT
         memcpy(d.at, &key_size, 2)
         d.at += 2
-        put(d, m.key, m.key_size)
+        put(d, m.key, key_size)
     if m.notes_size:
         size = headers_of(m.notes, m.notes_size, d.at + 4)
         if size:
@@ -144,8 +194,10 @@ cdef int code_of(Dresser* d, Entry* m) noexcept nogil:
     if m != NULL and m.codec == 0:
         code &= ~(COMPRESSED | CODEC_MASK)
     if m == NULL or m.dress != d.target:
+        if m != NULL:
+            code &= ~RESERVED
         if m != NULL and code & VERSION == 0:    # old writers: always IPv4
-            code |= 0x0100 | ADDRESS
+            code = code & ~0x40 | 0x0100 | ADDRESS
         if m != NULL or d.target == REAL:
             code ^= ADDRESS                      # the two layouts have the bit the other way round
         if m != NULL and m.codec == SNAPPY:      # 0 in the seed's layout, 3 in the real one
@@ -155,12 +207,15 @@ cdef int code_of(Dresser* d, Entry* m) noexcept nogil:
     return code
 
 
-cdef int64_t stored_after(Dresser* d, int64_t send_time) noexcept nogil:
+cdef int64_t stored_after(Dresser* d, Entry* m, int64_t send_time) noexcept nogil:
     """Store time as JMQ counts it: milliseconds since the send time, as far as an INT goes."""
-    cdef int64_t after = <int64_t>(<uint64_t>d.store_time - <uint64_t>send_time)
-    if after > INT32_MAX:
+    if d.store_time == 0:
+        return m.store_time
+    if send_time < d.store_time - INT32_MAX:     # compared before they are subtracted: clients send any number
         return INT32_MAX
-    return after if after > -INT32_MAX else -INT32_MAX
+    if send_time > d.store_time + INT32_MAX:
+        return -INT32_MAX
+    return d.store_time - send_time
 
 
 cdef void put_client(Dresser* d, char* to, const char* old) noexcept nogil:
@@ -215,7 +270,7 @@ cdef void put_head(Dresser* d, Entry* m) noexcept nogil:
         put_client(d, at, m.client)
         at += CLIENT
     put_8(at, <uint64_t>send_time)
-    put_4(at + 8, <uint32_t>stored_after(d, send_time))
+    put_4(at + 8, <uint32_t>stored_after(d, m, send_time))
     put_8(at + 12, sum_of(m))
     put_2(at + 20, <uint16_t>m.flag)
     d.at = at + 22
@@ -230,7 +285,8 @@ cdef int put_jmq(void* self, Entry* m) except -1 nogil:
     cdef char* start
     if m.dress == HOUSE or m.dress == JAFKA:
         app, app_size = d.app, d.app_size
-        notes_room = TEXT_MAX + 16
+        if m.notes_size:
+            notes_room = TEXT_MAX + 16
     if key_size > sized_max:
         key_size = 0
     if app_size > sized_max:
@@ -259,7 +315,7 @@ cdef int set_in_place(Dresser* d, Entry* e, char* start) except -1 nogil:
     if e.dress == REAL and d.client_size:
         put_2(start + 20, <uint16_t>code_of(d, e))
         put_client(d, start + 23, NULL)
-    put_4(start + head - 18, <uint32_t>stored_after(d, e.send_time))
+    put_4(start + head - 18, <uint32_t>stored_after(d, e, e.send_time))
     if e.sum <= 0:
         put_8(start + head - 14, crc32(0, e.body, e.body_size))
     d.index += e.count
@@ -340,7 +396,8 @@ def redress(data, int source, int target, *, int64_t inflated_max, int depth_max
     """The messages of a set in the target's dress.
 
     index is that of the first message; jafka_magic is for messages that were not Jafka's.  An empty client keeps
-    the address that is there.  store_time is also the send time of Jafka messages, which have none.
+    the address that is there, a store_time of 0 the time.  store_time is also the send time of Jafka messages, which
+    have none.
     """
     cdef Py_buffer view
     cdef Walk w
@@ -355,17 +412,11 @@ def redress(data, int source, int target, *, int64_t inflated_max, int depth_max
         d.partition, d.index, d.term, d.store_time = partition, index, term, store_time
         d.magic, d.bytes_max = jafka_magic, bytes_max
         brief(&d, target, client, app)
-        d.whole = PyBytes_FromStringAndSize_raw(NULL, view.len + view.len // 2 + 256)
-        if d.whole == NULL:
-            raise MemoryError
-        d.at = PyBytes_AS_STRING(<object>d.whole)
-        d.stop = d.at + view.len + view.len // 2 + 256
         base = <const char*>view.buf
+        begin(&w, &d, base, view.len)
         with nogil:
             dress_up(&w, &d, base, base + view.len)
-        if d.at - PyBytes_AS_STRING(<object>d.whole) > bytes_max:
-            raise ValueError(f"the messages take more than {bytes_max} bytes in the other dress")
-        _PyBytes_Resize(&d.whole, d.at - PyBytes_AS_STRING(<object>d.whole))
+        end(&d)
         return <object>d.whole
     finally:
         Py_XDECREF(d.whole)

@@ -17,6 +17,7 @@ cdef struct Walk:
     int64_t entries_max                  # negative: all
     Visit visit                          # called for every message, members one by one; or NULL
     void* self
+    int64_t origin                       # where the set starts in the data, for `top`
     int64_t top                          # where the entry under the walk starts
     int64_t messages
     int64_t entries

@@ -138,7 +138,7 @@ cdef int walk(Walk* w, const char* base, const char* end) except -1 nogil:
     memset(&e, 0, sizeof(Entry))
     w.exact = True
     while p < end and w.entries != w.entries_max:
-        w.top = p - base
+        w.top = w.origin + (p - base)
         reason = take(w.dress, p, end, &e)
         if reason:
             if w.dress == JAFKA and reason == CUT_SHORT and (w.entries or end - p < 4):
@@ -191,16 +191,16 @@ cdef int prepare(Walk* w, Py_buffer* view, int dress, int64_t inflated_max, int 
 cdef class Census:
     """What a set of messages holds; `census` makes it.
 
-    `exact`: all lengths are written as they are, so the bytes can be kept untouched.  `wrapped`: an entry is
-    compressed or a batch.  `largest`: bytes of the largest body at the top.  `starts` and `counts`: int32s, for
-    each entry where it starts (from `start` on) and how many messages it is.
+    `size`: bytes of the whole entries.  `exact`: all lengths are written as they are, so the bytes can be kept
+    untouched.  `wrapped`: an entry is compressed or a batch.  `largest`: bytes of the largest body at the top.
+    `starts` and `counts`: int32s, for each entry where it starts (from `start` on) and how many messages it is.
     """
-    cdef readonly int64_t messages, entries, bytes, jafka_bytes, largest
+    cdef readonly int64_t messages, entries, size, jafka_bytes, largest
     cdef readonly bint wrapped, exact
     cdef readonly object starts, counts
 
     def __repr__(self):
-        return f"Census(messages={self.messages}, entries={self.entries}, bytes={self.bytes})"
+        return f"Census(messages={self.messages}, entries={self.entries}, size={self.size})"
 
 
 def census(data, int dress, *, int64_t inflated_max, int depth_max, int jafka_magic=1, int64_t start=0,
@@ -208,7 +208,7 @@ def census(data, int dress, *, int64_t inflated_max, int depth_max, int jafka_ma
     """Validates a whole set to its depth and counts it; ValueError says which byte is wrong, and why.
 
     jafka_bytes is the sum of 4 + length of the entries as the Jafka door shows them, magic `jafka_magic` for
-    messages of the other dresses.  With entries_max it stops there, and `bytes` says where.
+    messages of the other dresses.  With entries_max it stops there, and `size` says where.
     """
     cdef Py_buffer view
     cdef Walk w
@@ -224,11 +224,12 @@ def census(data, int dress, *, int64_t inflated_max, int depth_max, int jafka_ma
         w.sums = w.opening = w.listing = True
         w.magic_head = MAGIC_0_HEAD + jafka_magic
         w.entries_max = entries_max
+        w.origin = start
         base = <const char*>view.buf + start
         end = <const char*>view.buf + view.len
         with nogil:
             walk(&w, base, end)
-        c.messages, c.entries, c.bytes, c.jafka_bytes = w.messages, w.entries, w.bytes, w.jafka_bytes
+        c.messages, c.entries, c.size, c.jafka_bytes = w.messages, w.entries, w.bytes, w.jafka_bytes
         c.largest, c.wrapped, c.exact = w.largest, w.wrapped, w.exact
         c.starts = column(&w, 0)
         c.counts = column(&w, 1)
@@ -280,7 +281,7 @@ cdef int cut_out(Walk* w, const char* base, const char* end, Piece* c) except -1
     cdef int reason
     memset(&e, 0, sizeof(Entry))
     while p < end:
-        w.top = p - base
+        w.top = w.origin + (p - base)
         reason = take(w.dress, p, end, &e)
         if reason:
             if w.dress == JAFKA and reason == CUT_SHORT and (p > base or end - p < 4):

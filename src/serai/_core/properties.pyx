@@ -166,9 +166,10 @@ cdef void finish(Writer* w) noexcept nogil:
         w.high = 0
 
 
-cdef int put_name(Reader* r, Writer* w) noexcept nogil:
-    """The name of a line, and what separates it from the value; the first character behind it, already read."""
+cdef int put_name(Reader* r, Writer* w, bint* empty) noexcept nogil:
+    """The name of a line; the first character of the value, already read.  Says if the line has nothing at all."""
     cdef int c = next_character(r)
+    empty[0] = c == LINE_END
     while c != LINE_END and c != 61 and c != 58 and not is_blank(c):
         put_character(w, c)
         c = next_character(r)
@@ -188,6 +189,7 @@ cdef int64_t headers_of(const char* text, int64_t size, char* out) noexcept nogi
     cdef Writer w
     cdef char* start
     cdef int c
+    cdef bint empty
     cdef uint16_t count = 0, short_size
     cdef uint32_t long_size
     r.at = <const uint8_t*>text
@@ -197,7 +199,10 @@ cdef int64_t headers_of(const char* text, int64_t size, char* out) noexcept nogi
     while next_line(&r):
         start = w.at
         w.at += 2
-        c = put_name(&r, &w)
+        c = put_name(&r, &w, &empty)
+        if empty:                                # nothing but backslashes at line ends
+            w.at = start
+            continue
         short_size = <uint16_t>(w.at - start - 2)
         memcpy(start, &short_size, 2)
         start = w.at

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from serai.cli.parser import Parser, add_meaning, add_output, amount, verb
-from serai.cli.terminal import FAILED, counted, paint
+from serai.cli.terminal import FAILED, counted, data, paint
 
 if TYPE_CHECKING:
     from serai import MultiQueue, Queue
@@ -34,8 +34,7 @@ def dump(args: Namespace) -> int:
     known(args.fields)
     shown = broken = 0
     args.talk.summary = lambda: f"stopped after {counted(shown)}"
-    out = sys.stdout.buffer
-    with open_queue(args, "r") as queue:
+    with open_queue(args, "r") as queue, data() as out:
         look = _looking(queue, args)
         show, head, foot = _shape(args)
         out.write(head)
@@ -45,7 +44,6 @@ def dump(args: Namespace) -> int:
             shown += 1
             broken += "problem" in found
         out.write(foot)
-        out.flush()
     if broken:
         args.talk.warn(f"{counted(broken)} could not be read; serai verify {args.dir} says more")
     return FAILED if broken else 0
@@ -90,8 +88,8 @@ def _shape(args: Namespace) -> "tuple[Callable[[Entry, Found, int], bytes], byte
         return (lambda entry, found, _number: _row(entry, found, room)), head, b""
     if args.output == "jsonl":
         return (lambda entry, found, _number: json_line(_record(entry, found)) + b"\n"), b"", b""
-    commas = (b"[\n", b",\n")
-    return (lambda entry, found, number: commas[number > 0] + json_line(_record(entry, found))), b"", b"\n]\n"
+    commas = (b"\n", b",\n")
+    return (lambda entry, found, number: commas[number > 0] + json_line(_record(entry, found))), b"[", b"\n]\n"
 
 
 def _record(entry: "Entry", found: Found) -> Found:

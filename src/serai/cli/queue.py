@@ -20,7 +20,7 @@ from serai.cli.parser import (
     size,
     verb,
 )  # fmt: skip
-from serai.cli.terminal import TIMED_OUT, Failure, counted, sized, table
+from serai.cli.terminal import TIMED_OUT, Failure, counted, data, sized, table
 
 if TYPE_CHECKING:
     from serai import MultiQueue, Queue, Writer
@@ -186,12 +186,11 @@ def get(args: Namespace) -> int:
         count = back if args.start == "end" and args.offset is None else args.count
         shape = Shape(args.output, known(args.fields))
         args.talk.summary = lambda: _read_summary(reading, "stopped after", args)
-        out = sys.stdout.buffer
-        out.write(shape.head())
-        for message in reading.all(count):
-            out.write(shape.show(message))
-        out.write(shape.foot())
-        out.flush()
+        with data() as out:
+            out.write(shape.head())
+            for message in reading.all(count):
+                out.write(shape.show(message))
+            out.write(shape.foot())
         if reading.count == 0 and args.offset is not None:
             args.talk.say(
                 f"there is no message at offset {args.offset} yet: {args.dir} ends at {queue.stat().end_offset}"
@@ -218,9 +217,7 @@ def tail(args: Namespace) -> int:
         reading = Reading(queue.reader(start_of(queue, args, back=0)), args.talk)
         args.talk.summary = lambda: _read_summary(reading, "stopped after", args)
         args.talk.detail(f"following {args.dir} from offset {reading.reader.offset}")
-        sys.stdout.buffer.write(shape.head())
         _follow(reading, shape, args)
-        sys.stdout.buffer.flush()
         args.talk.detail(_read_summary(reading, "read", args))
     if args.count is not None and reading.count < args.count:
         args.talk.say(f"only {counted(reading.count)} of {args.count:,} came; nothing for {args.timeout:g} s")
@@ -232,12 +229,14 @@ def _pages_came(queue: "Queue | MultiQueue", args: Namespace) -> bool:
     """Waits until somebody has written: only then the files say which kind of queue it is."""
     from serai.log.place import kind_of
 
+    if kind_of(queue.path):
+        return True
+    args.talk.say(f"nothing was written to {args.dir} yet; waiting")
+    args.start = "start"  # whatever comes first is new
     started = time.monotonic()
     while not kind_of(queue.path):
         if args.timeout is not None and time.monotonic() - started >= args.timeout:
             return False
-        if args.start == "end" and args.offset is None:
-            args.start = "start"  # whatever comes first is new
         time.sleep(0.02)
     return True
 
@@ -246,20 +245,21 @@ def _follow(reading: "Reading", shape: "Shape", args: Namespace) -> None:
     from serai import Corrupt, DeadProducer
     from serai import tail as follow
 
-    out = sys.stdout.buffer
-    out.flush()
-    while args.count is None or reading.count < args.count:
-        before = reading.reader.offset
-        try:
-            for message in reading.messages(follow(reading.reader, timeout=args.timeout)):
-                out.write(shape.show(message))
-                if not reading.reader.wait(1):  # nothing more at once: show what there is
-                    out.flush()
-                if reading.count == args.count:
-                    return
-            return
-        except (Corrupt, DeadProducer) as error:
-            reading.pass_by(error, before)
+    with data() as out:
+        out.write(shape.head())
+        out.flush()
+        while args.count is None or reading.count < args.count:
+            before = reading.reader.offset
+            try:
+                for message in reading.messages(follow(reading.reader, timeout=args.timeout)):
+                    out.write(shape.show(message))
+                    if reading.count == args.count:
+                        return
+                    if not reading.reader.wait(1):  # nothing more at once: show what there is
+                        out.flush()
+                return
+            except (Corrupt, DeadProducer) as error:
+                reading.pass_by(error, before)
 
 
 # ---- the directory ---------------------------------------------------------------------------------

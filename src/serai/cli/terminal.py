@@ -4,6 +4,7 @@ A bar is drawn only on a terminal; elsewhere work that takes longer than a secon
 tenth it has done.  `--quiet` leaves only failures and warnings about data.
 """
 
+import io
 import os
 import sys
 import time
@@ -26,6 +27,18 @@ class Failure(Exception):
         self.why = why
         self.hint = hint
         self.code = code
+
+
+@contextmanager
+def data() -> Iterator[IO[bytes]]:
+    """Stdout as bytes, buffered whatever Python was told: a raw stream may write less than it is given."""
+    out: IO[bytes] = sys.stdout.buffer
+    if isinstance(out, io.RawIOBase):
+        out = open(sys.stdout.fileno(), "wb", closefd=False)  # noqa: SIM115 - flushed below; closing it is not ours
+    try:
+        yield out
+    finally:
+        out.flush()
 
 
 def has_colour(stream: IO[str]) -> bool:

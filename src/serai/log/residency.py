@@ -4,17 +4,43 @@ The first touch of a page costs more than all else a writer does (benchmarks/que
 writer that has shown to be busy asks for the stretch it will reach next.  The thread works without the
 GIL, never calls anybody, and an idle or small queue never starts it.
 
-Invariant: populating changes no byte, so it may run beside the writer and be late or lost.
+Invariants
+- populating changes no byte, so it may run beside the writer and be late or lost
+- `done` only grows, and what lies below it is present and writable
 """
 
 import os
 import queue
 import threading
-from contextlib import suppress
 
 from serai._core.pages import Page
 
-_asks: queue.SimpleQueue[tuple[Page, int, int]] = queue.SimpleQueue()
+STEP = 4 << 20
+
+
+class Ask:
+    """A stretch of a page that is being made resident, and how far that has come."""
+
+    def __init__(self, page: Page, *, start: int, stop: int) -> None:
+        self._page: Page | None = page
+        self.stop = stop
+        self.done = start
+
+    def work(self) -> None:
+        """Runs in the helper thread; a failure ends it, and the writer's own touch says what is wrong."""
+        page = self._page
+        assert page is not None
+        try:
+            while self.done < self.stop:
+                step = min(self.done + STEP, self.stop)
+                page.populate(self.done, step)
+                self.done = step
+        except OSError:
+            self.stop = self.done
+        self._page = None
+
+
+_asks: queue.SimpleQueue[Ask] = queue.SimpleQueue()
 _thread: threading.Thread | None = None
 _start = threading.Lock()
 
@@ -28,21 +54,20 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-def ask(page: Page, *, start: int, stop: int) -> None:
+def ask(page: Page, *, start: int, stop: int) -> Ask:
     """Asks for the bytes start..stop of a page; returns at once."""
     global _thread
-    _asks.put((page, start, stop))
+    wish = Ask(page, start=start, stop=stop)
+    _asks.put(wish)
     if _thread is None:
         with _start:
             if _thread is None:
                 _thread = threading.Thread(target=_work, name="serai-residency", daemon=True)
                 _thread.start()
+    return wish
 
 
 def _work() -> None:
     asks = _asks
     while True:
-        page, start, stop = asks.get()
-        with suppress(OSError):  # only a hint: the writer's own touch says what is wrong
-            page.populate(start, stop)
-        del page  # a sleeping thread keeps no page mapped
+        asks.get().work()

@@ -4,7 +4,7 @@
 
 Invariants
 - a page file appears whole: it is made under another name, reserved, sized, and then linked
-- a writer's bytes land only on blocks that are reserved: a full disk is an error, never a signal
+- a writer's bytes land only on pages that are reserved and were touched: a full disk is an error, never a signal
 - the first reservation is 256 KiB of data and 64 KiB of index; a busy writer's window doubles
 - a reader creates nothing
 """
@@ -25,7 +25,7 @@ from serai.log import residency
 from serai.log.lock import WriterLock
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EFAULT)  # EFAULT: see Runway._scarce
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EFAULT)  # EFAULT: see Runway
 
 
 def reserve(fd: int, start: int, stop: int) -> None:
@@ -165,12 +165,12 @@ class PageFiles:
 
     def _size(self, fd: int, path: Path, window: int, need: int) -> None:
         try:
-            reserve(fd, 0, min(_whole_blocks(window), self.page_bytes))
+            reserve(fd, 0, min(_page_end(window), self.page_bytes))
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise
             with space_for(path):
-                reserve(fd, 0, min(_whole_blocks(need), self.page_bytes))
+                reserve(fd, 0, min(_page_end(need), self.page_bytes))
         os.ftruncate(fd, self.page_bytes)
 
     def forget(self, number: int) -> None:
@@ -199,26 +199,32 @@ def space_for(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _whole_blocks(length: int) -> int:
-    """Up to the next memory page: the first touch of one needs blocks for the whole of it."""
-    return (length + PAGESIZE - 1) & ~(PAGESIZE - 1)
+def _page_start(position: int) -> int:
+    """Down to the memory page: the first touch of one needs blocks for the whole of it."""
+    return position & ~(PAGESIZE - 1)
+
+
+def _page_end(position: int) -> int:
+    return (position + PAGESIZE - 1) & ~(PAGESIZE - 1)
 
 
 class Runway:
-    """What lies reserved ahead of one writer's cursor in one stream.
+    """What lies ready ahead of one writer's cursor in one stream.
 
-    `spare` bytes behind what the writer may use are reserved too: a reader looks at the entry behind the
-    last published one, and that look must not need a block either.
+        position ......... ready ............ reserved ............ page end
+                  may be written    has blocks       a hole
+
+    Reserving is not enough: on a disk that has filled up since, some file systems cannot even make a
+    reserved block writable, and a store there would end in a signal.  So the cursor moves only over
+    pages that were touched under madvise, where the refusal is an error.  A quiet writer touches a few
+    pages at a time; for a busy one the helper thread is ahead.
+
+    `spare` bytes behind what the writer may use are ready too: a reader looks at the entry behind the
+    last published one.
     """
 
     def __init__(
-        self,
-        files: PageFiles,
-        *,
-        window_first: int,
-        window_max: int,
-        spare: int,
-        lock: WriterLock | None = None,
+        self, files: PageFiles, *, window_first: int, window_max: int, spare: int, lock: WriterLock | None = None
     ) -> None:
         self.files = files
         self.window = self.window_first = window_first
@@ -231,29 +237,33 @@ class Runway:
         self._lock = lock
         self._page: Page | None = None
         self._reserved = 0
+        self._ready = 0
+        self._step = limits.TOUCH_FIRST
+        self._ask: residency.Ask | None = None
 
     def ahead(self, offset: int, need: int) -> tuple[Page, int]:
         """The page of `offset`, and the position up to which it may be written, at least `need` bytes on."""
-        number, position = divmod(offset, self.files.page_bytes)
+        page_bytes = self.files.page_bytes
+        number, position = divmod(offset, page_bytes)
         if number != self.number or self._page is None:
             self._turn(number, position, need)
         assert self._page is not None
-        floor = min(self.files.page_bytes, position + need + self.spare)
-        half = self.window // 2
-        if self._reserved < self.files.page_bytes and (floor > self._reserved or self._reserved - position <= half):
-            self._extend(floor)
-        limit = self.files.page_bytes
-        if self._reserved < limit:
-            limit = self._reserved - self.spare
-            if self.window >= limits.RESIDENT_WINDOW_MIN:  # come back early, to have the next stretch made ready
-                limit = max(position + need, limit - self.window // 2)
+        floor = min(page_bytes, position + need + self.spare)
+        if self._reserved < page_bytes and (floor > self._reserved or self._reserved - position <= self.window // 2):
+            self._reserve(floor)
+        if self._ask is not None:
+            self._ready = max(self._ready, self._ask.done)
+        if floor > self._ready:
+            self._touch(floor)
+        if self.window >= limits.RESIDENT_WINDOW_MIN and self._ready < self._reserved:
+            self._ask_helper(self._page)
         if self.dirty_from is None or number < self.dirty_from:
             self.dirty_from = number
-        return self._page, limit
+        return self._page, page_bytes if self._ready >= page_bytes else self._ready - self.spare
 
     def _turn(self, number: int, position: int, need: int) -> None:
         floor = position + need + self.spare
-        fd, fresh = self.files.writing(number, window=max(self.window, floor), need=floor, lock=self._lock)
+        fd, fresh = self.files.writing(number, window=floor, need=floor, lock=self._lock)
         try:
             page = Page(fd, self.files.page_bytes, True)
         except BaseException:
@@ -262,41 +272,50 @@ class Runway:
         self.release()
         self.made = self.made or fresh
         self.number, self.fd, self._page = number, fd, page
-        self._reserved = 0 if fresh else position  # what is reserved already costs nothing to reserve again
+        self._reserved = self._ready = position  # what is reserved already costs nothing to reserve again
 
-    def _extend(self, floor: int) -> None:
+    def _reserve(self, floor: int) -> None:
         """Reserves the next window; when the disk has no room for it, just what is needed now."""
-        start = self._reserved & ~(PAGESIZE - 1)
-        goal = min(self.files.page_bytes, _whole_blocks(max(floor, self._reserved) + self.window))
+        start = _page_start(self._reserved)
+        free = self._free()
+        if free < limits.DISK_FREE_SCARCE:  # the last blocks are left to the file system, which may need one itself
+            self.window = min(self.window_first, free // 8)
+        goal = min(self.files.page_bytes, _page_end(max(floor, self._reserved) + self.window))
         try:
             reserve(self.fd, start, goal)
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise
-            self.window = self.window_first  # a large one would be tried, and fail, at every message
-            goal = min(self.files.page_bytes, _whole_blocks(floor))
+            goal = min(self.files.page_bytes, _page_end(floor))
             if goal <= self._reserved:
                 return
             with space_for(self.files.path(self.number)):
                 reserve(self.fd, start, goal)
-        assert self._page is not None
-        if self._scarce():
-            self.window = self.window_first
-            with space_for(self.files.path(self.number)):
-                self._page.populate(start, goal)
-        elif self.window >= limits.RESIDENT_WINDOW_MIN:
-            residency.ask(self._page, start=start, stop=goal)
-        self.window = min(self.window * 2, self.window_max)
+        self.window = min(max(self.window * 2, self.window_first), self.window_max)
         self._reserved = goal
 
-    def _scarce(self) -> bool:
-        """Whether the disk is so full that even reserved blocks may fail at their first touch.
-
-        Some file systems (ext4 with blocks smaller than a memory page) need a block more to turn a
-        reserved one into a written one; touching ahead makes that an error instead of a signal.
-        """
+    def _free(self) -> int:
         disk = os.fstatvfs(self.fd)
-        return disk.f_bavail * disk.f_frsize < limits.DISK_FREE_SCARCE
+        return disk.f_bavail * disk.f_frsize
+
+    def _touch(self, floor: int) -> None:
+        """Makes the next few pages writable."""
+        assert self._page is not None
+        start = _page_start(self._ready)
+        goal = max(floor, min(self._reserved, _page_end(self._ready + self._step)))
+        with space_for(self.files.path(self.number)):
+            try:
+                self._page.populate(start, goal)
+            except OSError:  # blocks that were freed just now count only after a commit of the journal
+                os.fsync(self.fd)
+                goal = floor
+                self._page.populate(start, goal)
+        self._ready = goal
+        self._step = min(self._step * 2, limits.TOUCH_MAX)
+
+    def _ask_helper(self, page: Page) -> None:
+        if self._ask is None or self._ask.done >= self._ask.stop:
+            self._ask = residency.ask(page, start=self._ready, stop=self._reserved)
 
     def force(self) -> None:
         """Brings every page written since the last force to the disk."""
@@ -321,7 +340,7 @@ class Runway:
         """Lets the current page go."""
         if self.fd >= 0:
             os.close(self.fd)
-        self.number, self.fd, self._page = -1, -1, None
+        self.number, self.fd, self._page, self._ask = -1, -1, None, None
 
 
 def sync_directory(directory: Path) -> None:

@@ -59,8 +59,9 @@ class WriterSupply:
         for _ in range(1000):
             numbers = self._index.numbers()
             newest = numbers[-1] if numbers else 0
-            fd, _made = self._index.writing(newest, window=window, need=2 * SLOT_BYTES, lock=self._lock)
+            fd, made = self._index.writing(newest, window=window, need=2 * SLOT_BYTES, lock=self._lock)
             os.close(fd)
+            self._slot_runway.made = self._slot_runway.made or made
             if self._index.numbers()[-1] == newest:
                 return
             self._lock.release()  # the holder turned the page before it left
@@ -181,6 +182,7 @@ class SharedSupply:
                 os.close(fd)
             self.state.write(16, entry.offset.to_bytes(8, "little"))
         self.slot_offset = recovery.find_end(self._index, shared=True)
+        self.slots(self.slot_offset)  # before any data: a page of another length must not have ours beside it
 
     def data(self, offset: int, need: int) -> tuple[Page, int]:
         self._alive()
