@@ -80,7 +80,7 @@ cdef int64_t likely_size(Walk* w, Dresser* d, const char* base, int64_t size) no
     return (one if one < 2 * size else 2 * size) + size // 32 + 256
 
 
-cdef int begin(Walk* w, Dresser* d, const char* base, int64_t size) except -1:
+cdef int open_output(Walk* w, Dresser* d, const char* base, int64_t size) except -1:
     cdef int64_t room = likely_size(w, d, base, size)
     d.whole = PyBytes_FromStringAndSize_raw(NULL, room)
     if d.whole == NULL:
@@ -90,7 +90,7 @@ cdef int begin(Walk* w, Dresser* d, const char* base, int64_t size) except -1:
     return 0
 
 
-cdef int end(Dresser* d) except -1:
+cdef int close_output(Dresser* d) except -1:
     """Gives the output its length.
 
     A little room at the end stays allocated: a block that always shrinks before it is freed never moves malloc's
@@ -413,10 +413,10 @@ def redress(data, int source, int target, *, int64_t inflated_max, int depth_max
         d.magic, d.bytes_max = jafka_magic, bytes_max
         brief(&d, target, client, app)
         base = <const char*>view.buf
-        begin(&w, &d, base, view.len)
+        open_output(&w, &d, base, view.len)
         with nogil:
             dress_up(&w, &d, base, base + view.len)
-        end(&d)
+        close_output(&d)
         return <object>d.whole
     finally:
         Py_XDECREF(d.whole)

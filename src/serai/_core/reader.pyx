@@ -8,6 +8,8 @@ messages of several producers, are copied together.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcpy
 
@@ -21,6 +23,7 @@ from serai._core.values cimport kind_of, take_value
 
 cdef enum:
     BATCH_MAX = 0x7FFFFFFF
+    FIELDS_MAX = 64
     MANY = 1 << 16                   # messages of several producers that one batch takes at most
 
 
@@ -58,7 +61,10 @@ cdef class Reader(Cursor):
 
     def last(self):
         """The newest message, or None in an empty queue; what comes after it is read next."""
-        return self.set_offset(self.supply.last())
+        cdef int64_t offset = self.supply.last()
+        if offset > self.known:
+            self.known = offset
+        return self.set_offset(offset)
 
     def payloads(self):
         """An iterator over the bytes of each message, up to the tail."""
@@ -186,18 +192,31 @@ cdef class Payloads:
 cdef class Rows:
     """The values of one message after the other, as tuples."""
     cdef Reader reader
-    cdef list kinds
+    cdef int[FIELDS_MAX] kinds
+    cdef int count
 
     def __cinit__(self, Reader reader not None, kinds):
+        if len(kinds) > FIELDS_MAX:
+            raise ValueError(f"a row has at most {FIELDS_MAX} fields, not {len(kinds)}")
         self.reader = reader
-        self.kinds = [kind_of(kind, i == len(kinds) - 1) for i, kind in enumerate(kinds)]
+        self.count = len(kinds)
+        for i, kind in enumerate(kinds):
+            self.kinds[i] = kind_of(kind, i == self.count - 1)
 
     def __iter__(self):
         return self
 
     def __next__(self):
         cdef Reader reader = self.reader
-        cdef object kind
+        cdef View view = reader.view
+        cdef bint java = reader.message.java
+        cdef tuple row
+        cdef int i
         if not reader.step():
             raise StopIteration
-        return tuple([take_value(reader.view, kind, reader.message.java) for kind in self.kinds])
+        row = PyTuple_New(self.count)
+        for i in range(self.count):
+            value = take_value(view, self.kinds[i], java)
+            Py_INCREF(value)
+            PyTuple_SET_ITEM(row, i, value)
+        return row

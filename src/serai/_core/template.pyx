@@ -338,9 +338,21 @@ cdef int put_cell(Writer w, Column* column, int64_t row) except -1:
     if column.form == FIXED:
         if column.kind == BIG_INTEGER:
             return put_big(w, (<const int64_t*>column.values)[i])
+        if column.width == 4 and w.stop - w.at >= 4:
+            memcpy(w.at, column.values + i * 4, 4)
+            w.at += 4
+            return 0
+        if column.width == 8 and w.stop - w.at >= 8:
+            memcpy(w.at, column.values + i * 8, 8)
+            w.at += 8
+            return 0
         return w.put(column.values + i * column.width, column.width)
     if column.form == BITS:
         bit = (<const uint8_t*>column.values)[i >> 3] >> (i & 7) & 1
+        if w.at < w.stop:
+            w.at[0] = bit
+            w.at += 1
+            return 0
         return w.put(&bit, 1)
     if column.form == DECIMAL128:
         return put_decimal128(w, column, i)
@@ -360,6 +372,16 @@ cdef int put_ascii(Writer w, Piece text, int64_t row) except -1:
     cdef uint8_t seen = 0
     cdef int64_t i
     cdef char zero = 0
+    cdef char* at = w.at
+    if text.n <= 15 and w.stop - at >= 16:
+        for i in range(text.n):
+            seen |= <uint8_t>text.p[i]
+            at[i] = text.p[i]
+        if seen & 0x80:
+            raise ValueError(f"row {row} has a string that is not ASCII; the kind 'unicode' takes all characters")
+        at[text.n] = 0
+        w.at = at + text.n + 1
+        return 0
     for i in range(text.n):
         seen |= <uint8_t>text.p[i]
     if seen & 0x80:

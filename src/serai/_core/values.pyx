@@ -182,6 +182,23 @@ cdef int put_unscaled(Appender w, int64_t unscaled, int64_t scale, bint java) ex
     cdef char[16] raw
     cdef int64_t rest = unscaled
     cdef int i = 15
+    cdef char* at = w.at
+    if 0 <= scale <= SHORT_MAX and w.stop - at >= 11:          # straight into the page
+        i = 1
+        while not -128 <= rest <= 127:
+            rest >>= 8
+            i += 1
+        at[0] = 1 if java else 0
+        at[1] = <char>scale
+        at[2] = <char>i
+        w.at = at + 3 + i
+        at += 2
+        rest = unscaled
+        while i > 0:
+            at[i] = <char>(rest & 0xFF)
+            rest >>= 8
+            i -= 1
+        return 0
     raw[i] = <char>(rest & 0xFF)
     while not -128 <= rest <= 127:
         rest >>= 8

@@ -178,7 +178,10 @@ class Directory:
 
     def new_message(self) -> Writer:
         """Opens a message on the queue's writer."""
-        return self.writer().new_message()
+        writer, supply = self._writer, self._supply
+        if writer is None or supply is None or supply.closed or self._closed:
+            writer = self.writer()
+        return writer.new_message()
 
     def reader(self, offset: int | None = None, *, checked: bool = True) -> Reader:
         """A reader from `offset` on, or from the first message.
@@ -187,14 +190,15 @@ class Directory:
         original library.
         """
         self._alive()
-        start = (recovery.first_offset(self._index) if self.measure() else 0) if offset is None else offset
+        first = recovery.first_offset(self._index) if self.measure() else 0
+        start = first if offset is None else offset
         if start < 0 or start % 16:
             raise Misuse(
                 f"{start} is not an offset: an entry has 16 bytes, so offsets are multiples of 16 from 0 on; the nearest "
                 f"below is {max(start, 0) & ~15}"
             )
         return Reader(
-            ReaderSupply(self), offset=start, known=recovery.first_offset(self._index), shared=self.shared,
+            ReaderSupply(self), offset=start, known=first, shared=self.shared,
             summed=self.checksum is not None, checked=checked, java=self.dialect == "java",
         )  # fmt: skip
 
@@ -248,7 +252,7 @@ class Directory:
         """Counts what is there."""
         self._alive()
         self.measure()
-        first, end = recovery.first_offset(self._index), recovery.find_end(self._index, shared=self.shared)
+        first, end = recovery.find_ends(self._index, shared=self.shared)
         entries = (
             [recovery.read_entry(self._index, first), recovery.read_entry(self._index, end - 16)] if end > first else []
         )

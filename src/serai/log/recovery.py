@@ -17,6 +17,7 @@ Invariants
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,14 +94,20 @@ def _used_in(index: PageFiles, number: int, *, shared: bool) -> int:
         return low
 
 
-def find_end(index: PageFiles, *, shared: bool) -> int:
-    """Offset behind the last used entry; the first offset there is when none is used."""
+def find_ends(index: PageFiles, *, shared: bool) -> tuple[int, int]:
+    """The first offset there is, and the offset behind the last used entry."""
     numbers = index.numbers()
+    first = numbers[0] * index.page_bytes if numbers else 0
     for number in reversed(numbers):
         used = _used_in(index, number, shared=shared)
         if used:
-            return number * index.page_bytes + used * SLOT_BYTES
-    return numbers[0] * index.page_bytes if numbers else 0
+            return first, number * index.page_bytes + used * SLOT_BYTES
+    return first, first
+
+
+def find_end(index: PageFiles, *, shared: bool) -> int:
+    """Offset behind the last used entry; the first offset there is when none is used."""
+    return find_ends(index, shared=shared)[1]
 
 
 def first_offset(index: PageFiles) -> int:
@@ -111,7 +118,7 @@ def first_offset(index: PageFiles) -> int:
 
 def resume(index: PageFiles, has_data: Callable[[int, int], bool], sound: Callable[[Entry], bool]) -> tuple[int, int]:
     """Index and data cursor of a single producer that goes on; cuts a torn tail first."""
-    first, end = first_offset(index), find_end(index, shared=False)
+    first, end = find_ends(index, shared=False)
     keep = hole = _before_hole(index, first, end)
     while keep > first:
         entry = read_entry(index, keep - SLOT_BYTES)
@@ -210,14 +217,23 @@ def unfinished(index: PageFiles, start: int, name: int) -> Entry | None:
 
 def page_sizes(directory: Path, suffixes: tuple[str, ...]) -> dict[Path, int]:
     """Lengths of all page files below a directory; files of length 0 are half-made and do not count."""
-    found = {}
-    for folder in (directory, *(path for path in directory.iterdir() if STORED_NAME.fullmatch(path.name))):
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if path.name.endswith(suffixes) and path.name.split(".")[0].isdigit():
-                try:
-                    size = path.stat().st_size
-                except FileNotFoundError:  # compressed since it was listed
-                    continue
-                if size:
-                    found[path] = size
+    found: dict[Path, int] = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.endswith(suffixes):
+                _note_size(entry, found)
+            elif STORED_NAME.fullmatch(entry.name) and entry.is_dir():
+                with os.scandir(entry.path) as inner:
+                    for page in inner:
+                        if page.name.endswith(suffixes):
+                            _note_size(page, found)
     return found
+
+
+def _note_size(entry: "os.DirEntry[str]", found: dict[Path, int]) -> None:
+    if not entry.name.partition(".")[0].isdigit():
+        return
+    with suppress(FileNotFoundError):  # compressed since it was listed
+        size = entry.stat().st_size
+        if size:
+            found[Path(entry.path)] = size

@@ -281,6 +281,8 @@ class Runway:
         if free < limits.DISK_FREE_SCARCE:  # the last blocks are left to the file system, which may need one itself
             self.window = min(self.window_first, free // 8)
         goal = min(self.files.page_bytes, _page_end(max(floor, self._reserved) + self.window))
+        if goal <= self._reserved:
+            return
         try:
             reserve(self.fd, start, goal)
         except OSError as error:

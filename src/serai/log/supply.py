@@ -311,8 +311,10 @@ class ReaderSupply:
 
     def last(self) -> int:
         """Offset of the newest entry, -1 when there is none."""
-        end = recovery.find_end(self._index, shared=self._home.shared) if self._home.measure() else 0
-        return end - SLOT_BYTES if end > recovery.first_offset(self._index) else -1
+        if not self._home.measure():
+            return -1
+        first, end = recovery.find_ends(self._index, shared=self._home.shared)
+        return end - SLOT_BYTES if end > first else -1
 
     def stalled(self, offset: int, name: int) -> SeraiError | None:
         """Whether the producer of a claimed entry is gone; asked again and again while it is not."""
