@@ -26,7 +26,7 @@ bench: bench-queue ## every benchmark
 bench-queue: ## the queue beside its peers, ratios and JSON
 	@$(ready) bench && $(python) -m benchmarks.queue $(ARGS)
 docs: ## write the generated parts of the documents
-	@$(ready) check && $(python) -m tools.docs
+	@$(ready) check && $(python) -m tools.docs && $(python) docs/generate.py
 wheel: ## dist/*.whl and the source archive
 	@$(ready) build && $(python) -m build
 clean: ## remove what was built; ALL=1 removes .venv too

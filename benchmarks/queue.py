@@ -18,11 +18,11 @@ import sys
 from pathlib import Path
 
 if not __package__:
-    sys.path[0] = str(Path(__file__).resolve().parents[1])   # or this file would hide the standard library's `queue`
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # or this file would hide the standard library's `queue`
 
 import os
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")           # or numpy, behind pyarrow, starts threads of its own
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # or numpy, behind pyarrow, starts threads of its own
 
 import argparse
 import tempfile
@@ -69,8 +69,10 @@ def run_group(group: str, directory: Path, rounds: int, scale: float, sheet: She
 def say_machine(facts: dict[str, object]) -> None:
     versions = facts["versions"]
     assert isinstance(versions, dict)
-    print(f"{facts['cores']} cores of {facts['processor']} ({facts['architecture']}), {facts['memory_gib']} GiB, "
-          f"Linux {facts['kernel']}, Python {facts['python']}, {facts['filesystem']}, load {facts['load']}")
+    print(
+        f"{facts['cores']} cores of {facts['processor']} ({facts['architecture']}), {facts['memory_gib']} GiB, "
+        f"Linux {facts['kernel']}, Python {facts['python']}, {facts['filesystem']}, load {facts['load']}"
+    )
     print(", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
@@ -83,23 +85,33 @@ def main(argv: list[str] | None = None) -> int:
         facts = queue_report.machine(directory)
         say_machine(facts)
         first, second = warm_memory(scale), warm_memory(scale)
-        sheet.note("memory was warmed before every turn; before all of them the first touch of half a GiB ran at "
-                   f"{first:.1f} GiB/s, the second at {second:.1f}")
+        sheet.note(
+            "memory was warmed before every turn; before all of them the first touch of half a GiB ran at "
+            f"{first:.1f} GiB/s, the second at {second:.1f}"
+        )
         for group in GROUPS:
             if group in chosen.only:
                 started = time.monotonic()
                 run_group(group, directory, chosen.rounds, scale, sheet)
                 print(f"{group}: {time.monotonic() - started:.0f} s", file=sys.stderr)
-    facts |= {"load_after": os.getloadavg(), "rounds": chosen.rounds, "quick": chosen.quick, "only": chosen.only,
-              "directory": str(chosen.dir or tempfile.gettempdir()), "seconds": round(time.monotonic() - begun, 1)}
+    facts |= {
+        "load_after": os.getloadavg(),
+        "rounds": chosen.rounds,
+        "quick": chosen.quick,
+        "only": chosen.only,
+        "directory": str(chosen.dir or tempfile.gettempdir()),
+        "seconds": round(time.monotonic() - begun, 1),
+    }
     measured = {goal.measure for goal in queue_report.GOALS} & sheet.times.keys()
     verdicts = [queue_report.judge(goal, sheet) for goal in queue_report.GOALS if goal.measure in measured]
     print(queue_report.measures_text(sheet))
     print("\n" + "\n".join(sheet.notes) + "\n")
     print(queue_report.verdicts_text(verdicts))
     queue_report.write_json(chosen.out, sheet, verdicts, facts)
-    print(f"best of {chosen.rounds} rounds, {facts['seconds']} s; every round is in {chosen.out}"
-          + ("; --quick figures are not to be quoted" if chosen.quick else ""))
+    print(
+        f"best of {chosen.rounds} rounds, {facts['seconds']} s; every round is in {chosen.out}"
+        + ("; --quick figures are not to be quoted" if chosen.quick else "")
+    )
     return 0
 
 

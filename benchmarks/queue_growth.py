@@ -38,9 +38,9 @@ FIRST_VISIT = "random read, first visit of a cached page"
 COLD = "random read, nothing cached"
 PAGE_BYTES = 1 << 30
 PUBLISHED = 0x7F << 56
-CHUNK = 1_000_000                                            # entries written at a time
+CHUNK = 1_000_000  # entries written at a time
 PLACES = 1000
-COLD_PLACES = 40                                             # each may read megabytes ahead
+COLD_PLACES = 40  # each may read megabytes ahead
 VISITS = 10
 OPENINGS = 20
 
@@ -118,6 +118,7 @@ def visit(reader: Any, offsets: list[int]) -> Took:
         for offset in offsets:
             _body = reader.set_offset(offset).payload
         return len(offsets)
+
     return timed(work)
 
 
@@ -144,7 +145,7 @@ def measure_growth(directory: Path, rounds: int, scale: float, sheet: Sheet) -> 
     if importlib.util.find_spec("serai") is None:
         sheet.note("growth left out: not installed: serai")
         return
-    body_bytes = 1000 if scale >= 1 else 20_000              # a quick run has the same sizes and fewer entries
+    body_bytes = 1000 if scale >= 1 else 20_000  # a quick run has the same sizes and fewer entries
     queues = [(SMALL, 1_000_000_000), (LARGE, 20_000_000_000)]
     places = {name: directory / f"growth-{total}" for name, total in queues}
     try:

@@ -41,7 +41,7 @@ SPINNING = "reader spinning (peers block)"
 SLEEPING = "reader asleep"
 ALARM_SECONDS = 20
 SPIN_PACE_NS = 20_000
-PEER_PACE_NS = 60_000                                        # they do not keep up with one message per 20 us
+PEER_PACE_NS = 60_000  # they do not keep up with one message per 20 us
 SLEEP_PACE_NS = 2_000_000
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 THREADED = {"pyzmq"}
@@ -52,6 +52,7 @@ Values = Callable[[int], Iterator[int]]
 
 
 # ---------------------------------------------------------------------------------------------- ways to hand over
+
 
 def serai_publish(directory: Path) -> Publish:
     import serai
@@ -93,6 +94,7 @@ def by_tail(idle: str) -> Callable[[Path, int], Iterator[int]]:
             count -= 1
             if not count:
                 return
+
     return values
 
 
@@ -100,8 +102,9 @@ def over_serai(values: Callable[[Path, int], Iterator[int]]) -> Callable[[Path],
     def way(directory: Path) -> tuple[Callable[[], Publish], Values]:
         import serai
 
-        serai.Queue(directory / "q").close()                 # the reader's side may then be opened at once
+        serai.Queue(directory / "q").close()  # the reader's side may then be opened at once
         return (lambda: serai_publish(directory)), (lambda count: values(directory, count))
+
     return way
 
 
@@ -112,6 +115,7 @@ def over_pipe(directory: Path) -> tuple[Callable[[], Publish], Values]:
     def values(count: int) -> Iterator[int]:
         for _ in range(count):
             yield int.from_bytes(os.read(source, 8), "little")
+
     return (lambda: lambda now: os.write(target, now.to_bytes(8, "little"))), values
 
 
@@ -122,12 +126,13 @@ def over_fifo(directory: Path) -> tuple[Callable[[], Publish], Values]:
     def values(count: int) -> Iterator[int]:
         for _ in range(count):
             yield queue.get(timeout=ALARM_SECONDS)
+
     return (lambda: queue.put), values
 
 
 def over_zmq(directory: Path) -> tuple[Callable[[], Publish], Values]:
     zmq: Any = importlib.import_module("zmq")
-    address = f"ipc://{os.path.relpath(directory)}/s"        # a socket's name has about 100 characters at most
+    address = f"ipc://{os.path.relpath(directory)}/s"  # a socket's name has about 100 characters at most
 
     def publish() -> Publish:
         socket = zmq.Context().socket(zmq.PUSH)
@@ -139,16 +144,23 @@ def over_zmq(directory: Path) -> tuple[Callable[[], Publish], Values]:
             socket.bind(address)
             for _ in range(count):
                 yield int.from_bytes(socket.recv(), "little")
+
     return publish, values
 
 
 WAYS: dict[str, Callable[[Path], tuple[Callable[[], Publish], Values]]] = {
-    "next": over_serai(by_next), "wait": over_serai(by_wait), "spin": over_serai(by_tail("spin")),
-    "backoff": over_serai(by_tail("backoff")), "pipe": over_pipe, "faster-fifo": over_fifo, "pyzmq": over_zmq,
+    "next": over_serai(by_next),
+    "wait": over_serai(by_wait),
+    "spin": over_serai(by_tail("spin")),
+    "backoff": over_serai(by_tail("backoff")),
+    "pipe": over_pipe,
+    "faster-fifo": over_fifo,
+    "pyzmq": over_zmq,
 }
 
 
 # ---------------------------------------------------------------------------------------------- one measurement
+
 
 def settle(turn: int, pace_ns: int) -> None:
     """To the turn-th of the processors this process may use; in a hurry, if allowed, when the pace makes a burst."""
@@ -166,13 +178,13 @@ def send(publish: Publish, count: int, pace_ns: int) -> None:
     for _ in range(count):
         while (now := clock()) < due:
             if due - now > 200_000:
-                time.sleep((due - now - 150_000) / 1e9)      # a long pace leaves the processor to others
+                time.sleep((due - now - 150_000) / 1e9)  # a long pace leaves the processor to others
         publish(clock())
         due += pace_ns
 
 
 def quantiles(hops: list[int]) -> dict[str, int]:
-    kept = sorted(hops[len(hops) // 5:])
+    kept = sorted(hops[len(hops) // 5 :])
     return {name: kept[min(len(kept) - 1, int(part * len(kept)))] for name, part in QUANTILES.items()}
 
 
@@ -187,7 +199,7 @@ def measure(kind: str, directory: Path, count: int, pace_ns: int) -> dict[str, i
             if kind not in THREADED:
                 settle(0, pace_ns)
             send(publish, count, pace_ns)
-            time.sleep(0.1)                                  # what still waits in a library's buffer goes out
+            time.sleep(0.1)  # what still waits in a library's buffer goes out
         finally:
             os._exit(0)
     if kind not in THREADED:

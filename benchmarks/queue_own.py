@@ -29,8 +29,22 @@ from benchmarks.queue_peers import APPEND, BATCH, LISTS, ONE_BY_ONE, called
 from benchmarks.queue_rounds import Contestant, Load, Steps
 
 __all__ = [
-    "BUILTIN", "CHAIN", "CHAIN_DECIMAL", "COLUMNS", "EMPTY", "NATIVE", "OTHERWISE", "ROWS", "SCAN", "SERAI", "TEMPLATE",
-    "UNIT", "append_own", "batch_own", "field_contestants", "native_contestants",
+    "BUILTIN",
+    "CHAIN",
+    "CHAIN_DECIMAL",
+    "COLUMNS",
+    "EMPTY",
+    "NATIVE",
+    "OTHERWISE",
+    "ROWS",
+    "SCAN",
+    "SERAI",
+    "TEMPLATE",
+    "UNIT",
+    "append_own",
+    "batch_own",
+    "field_contestants",
+    "native_contestants",
 ]
 
 SERAI = "serai"
@@ -62,6 +76,7 @@ setup(name="empty_call", ext_modules=cythonize("empty_call.pyx", quiet=True))
 
 # ---------------------------------------------------------------------------------------------- append, batch
 
+
 def append(place: Path, load: Load) -> Steps:
     import serai
 
@@ -76,11 +91,13 @@ def append_lists(place: Path, load: Load) -> Steps:
     count = load.count(1_000_000 if load.body_bytes < 500 else 200_000)
     bodies = [load.body] * 1000
     with serai.Queue(place / "q") as queue:
+
         def work() -> int:
             write = queue.writer().append_many
             for _ in range(count // 1000):
                 write(bodies)
             return count
+
         yield load.at(BATCH), work
         yield from reads(queue, load, count)
         last = queue.last()
@@ -90,6 +107,7 @@ def append_lists(place: Path, load: Load) -> Steps:
 
 def reads(queue: Any, load: Load, count: int) -> Steps:
     """`for m in reader: m.payload`, then lists of payloads."""
+
     def messages() -> int:
         seen = 0
         for message in queue.reader():
@@ -104,6 +122,7 @@ def reads(queue: Any, load: Load, count: int) -> Steps:
             seen += found
         assert seen == count, f"{seen} messages came back of {count}"
         return count
+
     yield load.at(ONE_BY_ONE), messages
     yield load.at(LISTS), lists
 
@@ -131,6 +150,7 @@ def read_otherwise(place: Path, load: Load) -> Steps:
                 seen += found
             assert seen == count, f"{seen} messages came back of {count}"
             return count
+
         yield load.at(ONE_BY_ONE), payloads
         yield load.at(LISTS), arrow
 
@@ -157,6 +177,7 @@ def batch_own() -> list[Contestant]:
 
 # ---------------------------------------------------------------------------------------------- native
 
+
 @contextmanager
 def resident_queue(place: Path, *, data_bytes: int, index_bytes: int) -> Iterator[Any]:
     """A queue in memory files whose pages are there, and in the writer's data mapping already, before it is used."""
@@ -179,10 +200,11 @@ def resident_queue(place: Path, *, data_bytes: int, index_bytes: int) -> Iterato
 
 def native(place: Path, load: Load) -> Steps:
     pyarrow = importlib.import_module("pyarrow")
-    rows = 10_000 if load.body_bytes < 500 else 1000                   # a column of 1 MB, as a reader's batch has
+    rows = 10_000 if load.body_bytes < 500 else 1000  # a column of 1 MB, as a reader's batch has
     count = load.count(2_000_000 if load.body_bytes < 500 else 200_000) // rows * rows
     column = pyarrow.array([load.body] * rows, pyarrow.binary())
     with resident_queue(place, data_bytes=count * load.body_bytes, index_bytes=count * 16) as queue:
+
         def write() -> int:
             extend = queue.writer().extend_arrow
             for _ in range(count // rows):
@@ -193,6 +215,7 @@ def native(place: Path, load: Load) -> Steps:
             skipped = int(queue.reader().skip(2 * count))
             assert skipped == count, f"{skipped} messages were skipped of {count}"
             return count
+
         yield load.at(NATIVE), write
         yield load.at(SCAN), scan
         yield load.at(SCAN), scan
@@ -204,6 +227,7 @@ def native_contestants() -> list[Contestant]:
 
 
 # ---------------------------------------------------------------------------------------------- fields
+
 
 def prices() -> list[Decimal]:
     """A thousand different prices of five digits with two decimals."""
@@ -219,6 +243,7 @@ def chain(queue: Any, blocks: int) -> Callable[[], int]:
             for price in unscaled:
                 new().pack_int(block).pack_decimal(price, 2).pack_string("EURUSD").pack_boolean(True).write_message()
         return blocks * 1000
+
     return work
 
 
@@ -231,6 +256,7 @@ def chain_decimal(queue: Any, blocks: int) -> Callable[[], int]:
             for price in decimals:
                 new().pack_int(block).pack_decimal(price).pack_string("EURUSD").pack_boolean(True).write_message()
         return blocks * 1000
+
     return work
 
 
@@ -243,6 +269,7 @@ def template_tuples(queue: Any, blocks: int) -> Callable[[], int]:
             for price in decimals:
                 write((block, price, "EURUSD", True))
         return blocks * 1000
+
     return work
 
 
@@ -255,29 +282,34 @@ def template_rows(queue: Any, blocks: int) -> Callable[[], int]:
         for _ in range(blocks):
             write(rows)
         return blocks * 1000
+
     return work
 
 
 def template_columns(queue: Any, blocks: int) -> Callable[[], int]:
     pyarrow = importlib.import_module("pyarrow")
     template, times = queue.writer().template(*KINDS), 10
-    columns = pyarrow.record_batch({
-        "number": pyarrow.array([7] * 1000 * times, pyarrow.int32()),
-        "price": pyarrow.array(prices() * times, pyarrow.decimal128(12, 2)),
-        "text": pyarrow.array(["EURUSD"] * 1000 * times, pyarrow.string()),
-        "flag": pyarrow.array([True] * 1000 * times, pyarrow.bool_()),
-    })
+    columns = pyarrow.record_batch(
+        {
+            "number": pyarrow.array([7] * 1000 * times, pyarrow.int32()),
+            "price": pyarrow.array(prices() * times, pyarrow.decimal128(12, 2)),
+            "text": pyarrow.array(["EURUSD"] * 1000 * times, pyarrow.string()),
+            "flag": pyarrow.array([True] * 1000 * times, pyarrow.bool_()),
+        }
+    )
 
     def work() -> int:
         write = template.extend_arrow
         for _ in range(blocks // times):
             write(columns)
         return blocks // times * times * 1000
+
     return work
 
 
 def fields_read(queue: Any) -> Iterator[tuple[str, Callable[[], int]]]:
     """The four fields back: one call each, one call a message, an iterator of tuples."""
+
     def one_by_one() -> int:
         seen = 0
         for m in queue.reader():
@@ -300,6 +332,7 @@ def fields_read(queue: Any) -> Iterator[tuple[str, Callable[[], int]]]:
         for _ in queue.reader().rows(*KINDS):
             seen += 1
         return seen
+
     yield f"{FIELDS_READ}: 4 calls", one_by_one
     yield f"{FIELDS_READ}: unpack(kinds)", unpack
     yield f"{FIELDS_READ}: reader.rows(kinds)", rows
@@ -308,8 +341,13 @@ def fields_read(queue: Any) -> Iterator[tuple[str, Callable[[], int]]]:
 def fields(place: Path, load: Load) -> Steps:
     import serai
 
-    shapes = [(CHAIN, chain, 500), (CHAIN_DECIMAL, chain_decimal, 500), (TEMPLATE, template_tuples, 1000),
-              (ROWS, template_rows, 1500), (COLUMNS, template_columns, 4000)]
+    shapes = [
+        (CHAIN, chain, 500),
+        (CHAIN_DECIMAL, chain_decimal, 500),
+        (TEMPLATE, template_tuples, 1000),
+        (ROWS, template_rows, 1500),
+        (COLUMNS, template_columns, 4000),
+    ]
     for measure, shape, blocks in shapes:
         with serai.Queue(place / shape.__name__) as queue:
             yield measure, shape(queue, max(10, int(blocks * load.scale)))
@@ -318,6 +356,7 @@ def fields(place: Path, load: Load) -> Steps:
 
 
 # ---------------------------------------------------------------------------------------------- the unit
+
 
 def compiled_method(directory: Path) -> Callable[[int], object] | None:
     """An empty method, compiled; None where there is no Cython or no compiler."""
@@ -328,7 +367,7 @@ def compiled_method(directory: Path) -> Callable[[int], object] | None:
         return None
     sys.path.insert(0, str(directory))
     try:
-        return importlib.import_module("empty_call").Empty().call      # type: ignore[no-any-return]
+        return importlib.import_module("empty_call").Empty().call  # type: ignore[no-any-return]
     except ImportError:
         return None
     finally:
@@ -344,7 +383,9 @@ def unit_steps(function: Callable[[int], object]) -> Callable[[Path, Load], Step
             for i in range(count):
                 function(i)
             return count
+
         yield UNIT, work
+
     return steps
 
 

@@ -35,7 +35,7 @@ BATCH = "append in lists of 1000"
 ONE_BY_ONE = "read one at a time"
 LISTS = "read in lists"
 
-LIST_COUNT = 10_000                       # about what 1 MiB of 100-byte messages holds, serai's batch
+LIST_COUNT = 10_000  # about what 1 MiB of 100-byte messages holds, serai's batch
 LMDB_BYTES_MAX = 4 << 30
 KEY = struct.Struct(">Q").pack
 LENGTH = struct.Struct(">I").pack
@@ -43,40 +43,48 @@ LENGTH = struct.Struct(">I").pack
 
 def called(function: Callable[[bytes], Any], body: bytes, count: int) -> Callable[[], int]:
     """The plain loop of one call a message."""
+
     def work() -> int:
         for _ in range(count):
             function(body)
         return count
+
     return work
 
 
 def drained(messages: Callable[[], Any], count: int) -> Callable[[], int]:
     """Iterate over everything once, and be sure that everything was there."""
+
     def work() -> int:
         seen = 0
         for _ in messages():
             seen += 1
         assert seen == count, f"{seen} messages came back of {count}"
         return count
+
     return work
 
 
 def listed(messages: Callable[[], Any], count: int) -> Callable[[], int]:
     """Lists of 10,000 values."""
+
     def work() -> int:
         values, seen = iter(messages()), 0
         while found := len(list(itertools.islice(values, LIST_COUNT))):
             seen += found
         assert seen == count, f"{seen} messages came back of {count}"
         return count
+
     return work
 
 
 # ---------------------------------------------------------------------------------------------- plain buffered file
 
+
 def file_append(place: Path, load: Load) -> Steps:
     body, count = load.body, load.count(1_000_000 if load.body_bytes < 500 else 200_000)
     with open(place / "f", "wb", buffering=1 << 16) as file:
+
         def work() -> int:
             write = file.write
             for _ in range(count):
@@ -84,18 +92,21 @@ def file_append(place: Path, load: Load) -> Steps:
                 write(body)
             file.flush()
             return count
+
         yield load.at(APPEND), work
 
 
 def file_batch(place: Path, load: Load) -> Steps:
     body, count = load.body, load.count(1_000_000 if load.body_bytes < 500 else 200_000)
     with open(place / "f", "wb", buffering=1 << 16) as file:
+
         def write() -> int:
             put = file.write
             for _ in range(count // 1000):
                 put(b"".join([LENGTH(len(body)) + body] * 1000))
             file.flush()
             return count
+
         yield load.at(BATCH), write
 
     def read() -> int:
@@ -106,10 +117,12 @@ def file_batch(place: Path, load: Load) -> Steps:
                 seen += 1
         assert seen == count
         return count
+
     yield load.at(ONE_BY_ONE), read
 
 
 # ---------------------------------------------------------------------------------------------- LMDB
+
 
 def lmdb_open(place: Path) -> Any:
     lmdb = importlib.import_module("lmdb")
@@ -119,17 +132,20 @@ def lmdb_open(place: Path) -> Any:
 def lmdb_append(place: Path, load: Load) -> Steps:
     body, count = load.body, load.count(80_000)
     with lmdb_open(place) as store:
+
         def work() -> int:
             for i in range(count):
                 with store.begin(write=True) as transaction:
                     transaction.put(KEY(i), body, append=True)
             return count
+
         yield load.at(APPEND), work
 
 
 def lmdb_batch(place: Path, load: Load) -> Steps:
     body, count = load.body, load.count(400_000 if load.body_bytes < 500 else 100_000)
     with lmdb_open(place) as store:
+
         def write() -> int:
             for first in range(0, count, 1000):
                 with store.begin(write=True) as transaction:
@@ -137,6 +153,7 @@ def lmdb_batch(place: Path, load: Load) -> Steps:
                     for i in range(first, first + 1000):
                         put(KEY(i), body, append=True)
             return count
+
         yield load.at(BATCH), write
         with store.begin() as reading:
             yield load.at(ONE_BY_ONE), drained(reading.cursor, count)
@@ -148,17 +165,20 @@ def lmdb_values(place: Path, load: Load) -> Steps:
     """LMDB's two quickest ways, asked for by name: putmulti, and a cursor that leaves the keys out."""
     body, count = load.body, load.count(400_000 if load.body_bytes < 500 else 100_000)
     with lmdb_open(place) as store:
+
         def write() -> int:
             for first in range(0, count, 1000):
                 with store.begin(write=True) as transaction:
                     transaction.cursor().putmulti([(KEY(i), body) for i in range(first, first + 1000)], append=True)
             return count
+
         yield load.at(BATCH), write
         with store.begin() as reading:
             yield load.at(ONE_BY_ONE), drained(lambda: reading.cursor().iternext(keys=False), count)
 
 
 # ---------------------------------------------------------------------------------------------- RocksDB
+
 
 def rocks_append(place: Path, load: Load) -> Steps:
     rocksdict = importlib.import_module("rocksdict")
@@ -169,6 +189,7 @@ def rocks_append(place: Path, load: Load) -> Steps:
         for i in range(count):
             store[KEY(i)] = body
         return count
+
     try:
         yield load.at(APPEND), work
     finally:
@@ -187,6 +208,7 @@ def rocks_batch(place: Path, load: Load) -> Steps:
                 batch.put(KEY(i), body)
             store.write(batch)
         return count
+
     try:
         yield load.at(BATCH), work
         yield load.at(ONE_BY_ONE), drained(store.values, count)
@@ -197,6 +219,7 @@ def rocks_batch(place: Path, load: Load) -> Steps:
 
 # ---------------------------------------------------------------------------------------------- queuelib, SQLite
 
+
 def queuelib_append(place: Path, load: Load) -> Steps:
     body, count = load.body, load.count(60_000)
     queue = importlib.import_module("queuelib").FifoDiskQueue(str(place / "q"))
@@ -206,6 +229,7 @@ def queuelib_append(place: Path, load: Load) -> Steps:
         for _ in range(count):
             assert pop() is not None
         return count
+
     try:
         yield load.at(APPEND), called(queue.push, body, count)
         yield load.at(ONE_BY_ONE), read
@@ -228,6 +252,7 @@ def sqlite_append(place: Path, load: Load) -> Steps:
         for _ in range(count):
             store.execute("insert into m(b) values(?)", (body,))
         return count
+
     try:
         yield load.at(APPEND), work
     finally:
@@ -247,6 +272,7 @@ def sqlite_batch(place: Path, load: Load) -> Steps:
             store.executemany("insert into m(b) values(?)", rows)
             store.execute("commit")
         return count
+
     try:
         yield load.at(BATCH), work
         yield load.at(ONE_BY_ONE), drained(values, count)
@@ -256,6 +282,7 @@ def sqlite_batch(place: Path, load: Load) -> Steps:
 
 
 # ---------------------------------------------------------------------------------------------- faster-fifo, pyzmq
+
 
 def fifo_open(count: int, body_bytes: int) -> Any:
     fifo = importlib.import_module("faster_fifo")
@@ -272,6 +299,7 @@ def fifo_append(place: Path, load: Load) -> Steps:
         for _ in range(count):
             get()
         return count
+
     yield load.at(APPEND), called(queue.put, body, count)
     yield load.at(ONE_BY_ONE), read
 
@@ -291,6 +319,7 @@ def fifo_batch(place: Path, load: Load) -> Steps:
         while seen < count:
             seen += len(queue.get_many(max_messages_to_get=1000))
         return count
+
     yield load.at(BATCH), write
     yield load.at(LISTS), read
 
@@ -298,7 +327,7 @@ def fifo_batch(place: Path, load: Load) -> Steps:
 def zmq_append(place: Path, load: Load) -> Steps:
     zmq = importlib.import_module("zmq")
     body, count = load.body, load.count(60_000)
-    address = f"ipc://{os.path.relpath(place)}/s"          # a socket's name has about 100 characters at most
+    address = f"ipc://{os.path.relpath(place)}/s"  # a socket's name has about 100 characters at most
     with zmq.Context() as context, context.socket(zmq.PUSH) as push, context.socket(zmq.PULL) as pull:
         for socket in (push, pull):
             socket.setsockopt(zmq.SNDHWM, 0)
@@ -312,6 +341,7 @@ def zmq_append(place: Path, load: Load) -> Steps:
             for _ in range(count):
                 receive()
             return count
+
         yield load.at(APPEND), called(push.send, body, count)
         yield load.at(ONE_BY_ONE), read
 

@@ -68,12 +68,21 @@ def goals() -> list[Goal]:
     """What the queue has to reach: floors, not ceilings."""
     one, many, read = f"{APPEND}, 100 B", f"{BATCH}, 100 B", f"{ONE_BY_ONE}, 100 B"
     lists, large = f"{LISTS}, 100 B", f"{BATCH}, 1024 B"
-    peers = [(one, "LMDB", 5), (one, "RocksDB", 8), (one, "queuelib", 6), (one, "plain buffered file", 0.8),
-             (many, "LMDB", 5), (many, "RocksDB", 5), (many, "plain buffered file", 0.7),
-             (large, "LMDB", 4), (large, "RocksDB", 4), (read, "LMDB", 3)]
+    peers = [
+        (one, "LMDB", 5),
+        (one, "RocksDB", 8),
+        (one, "queuelib", 6),
+        (one, "plain buffered file", 0.8),
+        (many, "LMDB", 5),
+        (many, "RocksDB", 5),
+        (many, "plain buffered file", 0.7),
+        (large, "LMDB", 4),
+        (large, "RocksDB", 4),
+        (read, "LMDB", 3),
+    ]
     units = [(own.CHAIN, 8), (own.CHAIN_DECIMAL, 10), (own.TEMPLATE, 5), (own.ROWS, 2.5), (own.COLUMNS, 1)]
     spinning = [name for name, kind, *_ in hop.RUNS if kind in ("next", "wait", "spin")]
-    flat = [growth.OPEN_READ, growth.OPEN_WRITE, growth.RANDOM]          # "the same", in a noisy world
+    flat = [growth.OPEN_READ, growth.OPEN_WRITE, growth.RANDOM]  # "the same", in a noisy world
     return [
         *(Goal("times", measure, own.SERAI, bound, peer) for measure, peer, bound in peers),
         Goal("times", read, own.OTHERWISE, 3, "LMDB"),
@@ -83,7 +92,7 @@ def goals() -> list[Goal]:
         Goal("rate", f"{own.SCAN}, 100 B", own.SERAI, 100e6),
         *(Goal("units", measure, own.SERAI, bound, own.EMPTY, own.UNIT) for measure, bound in units),
         *(Goal("below", f"{hop.HOP}, {hop.SPINNING}, p50", name, 1000) for name in spinning),
-        Goal("below", f"{hop.HOP}, {hop.SLEEPING}, p50", "serai, tail(idle='backoff')", 1e6),     # its longest nap
+        Goal("below", f"{hop.HOP}, {hop.SLEEPING}, p50", "serai, tail(idle='backoff')", 1e6),  # its longest nap
         *(Goal("flat", measure, growth.LARGE, 1.3, growth.SMALL) for measure in flat),
     ]
 
@@ -115,6 +124,7 @@ def judge(goal: Goal, sheet: Sheet) -> Verdict:
 
 # ---------------------------------------------------------------------------------------------- text
 
+
 def rate(per_second: float) -> str:
     return f"{per_second / 1e6:.2f}M/s" if per_second >= 1e6 else f"{per_second / 1e3:.0f}k/s"
 
@@ -142,8 +152,13 @@ def measures_text(sheet: Sheet) -> str:
 def shown(value: float | None, kind: Kind) -> str:
     if value is None:
         return ""
-    forms: dict[Kind, str] = {"times": f"{value:.2f} x", "rate": rate(value), "units": f"{value:.2f} units",
-                              "below": f"{value:,.0f} ns", "flat": f"{value:.2f} x"}
+    forms: dict[Kind, str] = {
+        "times": f"{value:.2f} x",
+        "rate": rate(value),
+        "units": f"{value:.2f} units",
+        "below": f"{value:,.0f} ns",
+        "flat": f"{value:.2f} x",
+    }
     return forms[kind]
 
 
@@ -162,12 +177,15 @@ def verdicts_text(verdicts: list[Verdict]) -> str:
         bound = f"{sign} {shown(goal.bound, goal.kind)}"
         lines.append(f"{goal.measure + who + against:78}{found}{bound:>16}  {word}")
     ran = [verdict for verdict in verdicts if verdict.met is not None]
-    lines.append(f"\n{sum(1 for verdict in ran if verdict.met)} of {len(ran)} goals met"
-                 + (f", {len(verdicts) - len(ran)} not run" if len(ran) < len(verdicts) else ""))
+    lines.append(
+        f"\n{sum(1 for verdict in ran if verdict.met)} of {len(ran)} goals met"
+        + (f", {len(verdicts) - len(ran)} not run" if len(ran) < len(verdicts) else "")
+    )
     return "\n".join(lines)
 
 
 # ---------------------------------------------------------------------------------------------- the machine
+
 
 def machine(directory: Path) -> dict[str, object]:
     """What a reader must know to believe or repeat the figures."""
@@ -210,8 +228,15 @@ def filesystem(directory: Path) -> str:
 def write_json(path: Path, sheet: Sheet, verdicts: list[Verdict], facts: dict[str, object]) -> None:
     """Everything, all rounds, so that a later reader can judge for himself."""
     measures = {
-        measure: {name: {"wall_ns": times.best_wall, "thread_ns": times.best_thread, "cpu_ns": times.best_cpu,
-                         "rounds": asdict(times)} for name, times in contestants.items()}
+        measure: {
+            name: {
+                "wall_ns": times.best_wall,
+                "thread_ns": times.best_thread,
+                "cpu_ns": times.best_cpu,
+                "rounds": asdict(times),
+            }
+            for name, times in contestants.items()
+        }
         for measure, contestants in sheet.times.items()
     }
     found = [{**asdict(verdict), "met": verdict.met} for verdict in verdicts]

@@ -34,7 +34,7 @@ __all__ = ["Contestant", "Load", "Sheet", "Steps", "Times", "Took", "play", "tim
 
 Steps = Iterator[tuple[str, Callable[[], int]]]
 
-WARM_BYTES = 512 << 20                   # more than any turn writes
+WARM_BYTES = 512 << 20  # more than any turn writes
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def warm_memory(scale: float = 1.0) -> float:
     size = int(WARM_BYTES * min(1.0, scale * 4))
     start = time.perf_counter()
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        with contextlib.suppress(OSError):                             # a kernel without huge pages
+        with contextlib.suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
         for at in range(0, size, mmap.PAGESIZE):
             memory[at] = 1

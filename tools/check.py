@@ -32,6 +32,7 @@ CHECKS = {
     "laws": [PYTHON, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "tests/laws"],
     "imports": [str(BIN / "lint-imports"), "--no-cache"],
     "docs": [PYTHON, "-m", "tools.docs", "--check"],
+    "formats": [PYTHON, "docs/generate.py", "--check"],
     "ruff": [PYTHON, "-m", "ruff", "check", "--output-format=concise", "."],
     "format": [PYTHON, "-m", "ruff", "format", "--check", "--output-format=concise", "."],
 }

@@ -21,6 +21,7 @@ RESIDENT_WINDOW_MIN = 2 * MIB  # from this window on the pages ahead are made re
 
 TOUCH_FIRST = 16 * KIB  # bytes a quiet writer makes writable at a time; doubles
 TOUCH_MAX = 1 * MIB
+KERNEL_RUN = 2 * MIB  # memory pages the kernel holds as one, at most
 DISK_FREE_SCARCE = 64 * MIB  # below this a writer reserves little at a time
 
 PAGES_MAPPED_MAX = 64  # pages of one stream a queue keeps mapped for its readers

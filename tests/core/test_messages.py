@@ -286,6 +286,8 @@ def test_arguments_are_checked() -> None:
         census(b"", 0, **LIMITS)
     with pytest.raises(ValueError, match="dress must be 1 to 4, not 5"):
         layout(b"", 5, **LIMITS)
+    with pytest.raises(ValueError, match="depth_max must be 0 to 64, not 65"):
+        census(b"", 1, inflated_max=1, depth_max=65)
     with pytest.raises(ValueError, match="start must be within the data"):
         census(b"", 1, start=1, **LIMITS)
     with pytest.raises(ValueError, match="jafka_magic 0 or 1"):

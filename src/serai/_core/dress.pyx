@@ -431,7 +431,8 @@ cdef int64_t patch_set(Walk* w, Dresser* d, char* base, const char* end) except 
     if not w.exact:
         return 0
     while p < end:
-        take(w.dress, p, end, &e)
+        if take(w.dress, p, end, &e):
+            return 0
         set_in_place(d, &e, <char*>p)
         p += e.size
     return 1

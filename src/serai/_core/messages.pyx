@@ -27,6 +27,7 @@ from collections import namedtuple
 
 cdef enum:
     INT32_MAX = 0x7FFFFFFF
+    DEPTH_LIMIT = 64                     # each level is some hundred bytes of C stack
 
 
 # ---- wrappers --------------------------------------------------------------------------------------------
@@ -180,6 +181,8 @@ cdef int prepare(Walk* w, Py_buffer* view, int dress, int64_t inflated_max, int 
         raise ValueError(f"dress must be 1 to 4, not {dress}")
     if view.len > INT32_MAX:
         raise ValueError(f"a set must be smaller than 2 GiB, not {view.len} bytes")
+    if not 0 <= depth_max <= DEPTH_LIMIT:
+        raise ValueError(f"depth_max must be 0 to {DEPTH_LIMIT}, not {depth_max}")
     w.dress = dress
     w.inflated_left = inflated_max
     w.depth_max = depth_max

@@ -34,7 +34,7 @@ cdef extern from "atomics.h" nogil:
     int madvise(void* addr, size_t length, int advice)
     void* MAP_FAILED
     int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE
-    int MADV_POPULATE_WRITE
+    int MADV_POPULATE_WRITE, MADV_RANDOM
 
 SLOT_BYTES = SLOT
 PUBLISHED = FLAG
@@ -97,6 +97,10 @@ cdef class Page:
                     p += 4096
         if failed:
             raise OSError(failed, "the file system cannot make these bytes writable")
+
+    def one_by_one(self):
+        """From now on a touch brings in one memory page, not a run of them that may need more blocks."""
+        madvise(self.base, self.length, MADV_RANDOM)
 
     def write(self, Py_ssize_t position, data):
         """Copies bytes into the page; for pages the log fills itself, never for published ones."""

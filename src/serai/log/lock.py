@@ -89,9 +89,9 @@ class WriterLock:
     def keep(self, number: int, fd: int) -> None:
         """The page has its name: its lock is the one that counts now."""
         if number > self.number:
-            held = os.dup(fd)
-            self.release()
-            self._fd, self.number = held, number
+            before = self._fd
+            self._fd, self.number = os.dup(fd), number
+            self._let_go(before)
 
     def drop(self, number: int, fd: int) -> None:
         """The page did not get its name."""
@@ -99,8 +99,12 @@ class WriterLock:
             unlock(fd, start=WRITER_LOCK_BYTE, length=1)
 
     def release(self) -> None:
-        if self._fd >= 0:
-            if os.getpid() == self._pid:
-                unlock(self._fd, start=WRITER_LOCK_BYTE, length=1)
-            os.close(self._fd)
+        before = self._fd
         self._fd = self.number = -1
+        self._let_go(before)
+
+    def _let_go(self, fd: int) -> None:
+        if fd >= 0:
+            if os.getpid() == self._pid:
+                unlock(fd, start=WRITER_LOCK_BYTE, length=1)
+            os.close(fd)

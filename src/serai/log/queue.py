@@ -169,11 +169,11 @@ class Directory:
         self._need_write()
         if self._writer is None or self._supply is None or self._supply.closed:
             self._settle(self.page_size)
-            self._writer = self._make_writer()
+            self._writer, self._supply = self._make_writer()
             _writers.add(self._writer)
         return self._writer
 
-    def _make_writer(self) -> Writer:
+    def _make_writer(self) -> tuple[Writer, WriterSupply | SharedSupply]:
         raise AssertionError("each kind of queue has its own writer")
 
     def new_message(self) -> Writer:
@@ -328,13 +328,14 @@ class Queue(Directory):
             path, "rw" if mode is None else mode, page_size, "seed" if dialect is None else dialect, checksum
         )
 
-    def _make_writer(self) -> Writer:
+    def _make_writer(self) -> tuple[Writer, WriterSupply | SharedSupply]:
         summed = self.checksum is not None
-        self._supply = supply = WriterSupply(self.path, self._index, self.stream(""), summed=summed)
-        return Writer(
+        supply = WriterSupply(self.path, self._index, self.stream(""), summed=summed)
+        writer = Writer(
             supply, page_bytes=self._page_bytes, data_offset=supply.data_offset, slot_offset=supply.slot_offset,
             java=self.dialect == "java", summed=summed,
         )  # fmt: skip
+        return writer, supply
 
     def _ends(self) -> Iterator[tuple[DataFiles, int]]:
         if not self.measure():
@@ -374,16 +375,17 @@ class MultiQueue(Directory):
             return INDEX
         return INDEX_JAVA if self.dialect == "java" else INDEX
 
-    def _make_writer(self) -> Writer:
+    def _make_writer(self) -> tuple[Writer, WriterSupply | SharedSupply]:
         if self.name is None:
             raise Misuse(
                 f"{self.path} was opened without a producer name; give one to write: MultiQueue(dir, 'rw', 'AA0')"
             )
-        self._supply = supply = SharedSupply(self.path, self._index, self.name, self._page_bytes)
-        return Writer(
+        supply = SharedSupply(self.path, self._index, self.name, self._page_bytes)
+        writer = Writer(
             supply, page_bytes=self._page_bytes, data_offset=supply.data_offset, slot_offset=supply.slot_offset,
             java=self.dialect == "java", state=supply.state, name=name_number(self.name),
         )  # fmt: skip
+        return writer, supply
 
     def producers(self) -> list[str]:
         names = {path.stem for path in self.path.glob("*" + STATE)}

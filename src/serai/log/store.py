@@ -305,15 +305,27 @@ class Runway:
         assert self._page is not None
         start = _page_start(self._ready)
         goal = max(floor, min(self._reserved, _page_end(self._ready + self._step)))
-        with space_for(self.files.path(self.number)):
-            try:
-                self._page.populate(start, goal)
-            except OSError:  # blocks that were freed just now count only after a commit of the journal
-                os.fsync(self.fd)
-                goal = floor
-                self._page.populate(start, goal)
+        try:
+            self._page.populate(start, goal)
+        except OSError:
+            goal = floor
+            with space_for(self.files.path(self.number)):
+                self._touch_little(start, goal)
         self._ready = goal
         self._step = min(self._step * 2, limits.TOUCH_MAX)
+
+    def _touch_little(self, start: int, goal: int) -> None:
+        """Touches on a disk that is nearly full.
+
+        The kernel may hold a run of memory pages as one that is larger than what is reserved, and wants
+        blocks for all of it: so what it holds is dropped and brought in page by page.
+        """
+        assert self._page is not None
+        self._page.one_by_one()
+        run_start, run_end = start & ~(limits.KERNEL_RUN - 1), goal + limits.KERNEL_RUN
+        os.fsync(self.fd)  # blocks that were freed just now count only after a commit of the journal
+        os.posix_fadvise(self.fd, run_start, run_end - run_start, os.POSIX_FADV_DONTNEED)
+        self._page.populate(start, goal)
 
     def _ask_helper(self, page: Page) -> None:
         if self._ask is None or self._ask.done >= self._ask.stop:
@@ -340,9 +352,10 @@ class Runway:
 
     def release(self) -> None:
         """Lets the current page go."""
-        if self.fd >= 0:
-            os.close(self.fd)
+        fd = self.fd
         self.number, self.fd, self._page, self._ask = -1, -1, None, None
+        if fd >= 0:  # an interrupt here leaks a descriptor; closing it first might close somebody else's later
+            os.close(fd)
 
 
 def sync_directory(directory: Path) -> None:

@@ -36,11 +36,11 @@ class WriterSupply:
     """The log's side of a single producer: runways for both streams, and the directory's lock."""
 
     def __init__(self, directory: Path, index: PageFiles, data: DataFiles, *, summed: bool) -> None:
-        self.closed = False
         self._pid = os.getpid()
         self._lock = WriterLock(directory)
         self._data_runway = _data_runway(data.files)
         self._slot_runway = _slot_runway(index, self._lock)
+        self.closed = False  # from here on there is something to close
         self.directory = directory
         self._index = index
         self._data = data
@@ -106,7 +106,10 @@ class WriterSupply:
         self._slot_runway.release()
         self._lock.release()
 
-    __del__ = close  # a queue that was dropped and never closed lets the next writer in
+    def __del__(self) -> None:
+        """A queue that was dropped and never closed lets the next writer in."""
+        if not getattr(self, "closed", True):
+            self.close()
 
 
 class SharedSupply:
@@ -114,11 +117,11 @@ class SharedSupply:
 
     def __init__(self, directory: Path, index: PageFiles, name: str, page_bytes: int) -> None:
         self._state_fd = -1
-        self.closed = False
         self._pid = os.getpid()
         self._data = DataFiles(PageFiles(directory / name, DATA, page_bytes))
         self._data_runway = _data_runway(self._data.files)
         self._slot_runway = _slot_runway(index, None)
+        self.closed = False
         self.directory = directory
         self.name = name
         self._index = index
@@ -215,7 +218,9 @@ class SharedSupply:
             os.close(self._state_fd)
         self._state_fd = -1
 
-    __del__ = close
+    def __del__(self) -> None:
+        if not getattr(self, "closed", True):
+            self.close()
 
 
 def check_alive(who: str, *, closed: bool, pid: int) -> None:
