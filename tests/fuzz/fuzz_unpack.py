@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import atheris
 
-with atheris.instrument_imports(include=["serai"]):
-    import serai
+import serai
 
-from tests.fuzz.exercise import KINDS, MEMORY, VALUE_ERRORS, Bytes
+with atheris.instrument_imports(include=["tests.fuzz.exercise", "decimal"]):
+    from tests.fuzz.exercise import KINDS, MEMORY, VALUE_ERRORS, Bytes
 from tests.fuzz.seeds import write_seeds
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def same(first: object, second: object) -> bool:
     return first == second or (first != first and second != second)  # NaN
 
 
+@atheris.instrument_func  # the core is compiled: what guides the fuzzer is which branch is taken here
 def one_input(data: bytes) -> None:
     source = Bytes(data)
     dialect = ("seed", "java")[source.integer(0, 1)]
@@ -72,6 +73,9 @@ def one_input(data: bytes) -> None:
         before = message.position
         try:
             (value,) = message.unpack(kind)
+        except EOFError:
+            assert message.position >= before
+            continue
         except VALUE_ERRORS:
             assert message.position >= before
             continue
@@ -81,6 +85,7 @@ def one_input(data: bytes) -> None:
         message.position = min(before + 1, len(message))
 
 
+@atheris.instrument_func
 def again(post: Post, kind: str, value: object) -> None:
     """What can be read can be written, and reads the same."""
     try:

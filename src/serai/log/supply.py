@@ -185,10 +185,11 @@ class SharedSupply:
                 os.close(fd)
             self.state.write(16, entry.offset.to_bytes(8, "little"))
         self.slot_offset = recovery.find_end(self._index, shared=True)
-        self.slots(self.slot_offset)  # before any data: a page of another length must not have ours beside it
 
     def data(self, offset: int, need: int) -> tuple[Page, int]:
         self._alive()
+        if self._slot_runway.number < 0:  # before any data: pages of another length must not get ours beside them
+            self._slot_runway.ahead(self.slot_offset, SLOT_BYTES)
         number = offset // self._index.page_bytes
         if number != self._data_runway.number:
             self._data.make_plain(number)
