@@ -165,6 +165,15 @@ def test_lengths_are_put_right(dress: int) -> None:
         patch(bytearray(wrong), dress, partition=0, index=0, term=0, store_time=0)
 
 
+@pytest.mark.parametrize("dress", [SEED, REAL], ids=NAMES.get)
+@given(data=st.data(), server=SERVERS)
+def test_lengths_in_front_are_put_right_in_any_set(dress: int, data: st.DataObject, server: Server) -> None:
+    found = data.draw(sets(dress))
+    wrong = b"".join(b"\xff\xff\xff\xff" + oracle.encode(entry)[4:] for entry in found)
+    assert census(wrong, dress, **LIMITS).exact == (not found)
+    assert dressed(wrong, dress, dress, server).hex() == oracle.redress(encoded(found), dress, dress, server).hex()
+
+
 def test_patch_leaves_a_set_alone_that_it_cannot_finish() -> None:
     raw = bytearray(oracle.encode(Entry(SEED, b"first")) + b"\0\0\0\x50")
     before = bytes(raw)

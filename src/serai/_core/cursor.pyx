@@ -266,12 +266,10 @@ cdef class Cursor:
         cdef int64_t tail = 0
         if size < 0 or begin < 0 or begin > (<int64_t>1 << 62):
             self.damaged(size, "begin and size cannot be right")
-        if size == 0:
-            view.base = view.end = NOTHING
-            view.owner = None
-            return 0
         if (begin & self.mask) + size <= self.mask + 1:
             base = lane.locate(begin, size)
+            if base == NULL and size == 0:       # an empty message right behind the last page
+                return 0
             if base == NULL:
                 self.damaged(size, "its data page is not there")
             view.base = base

@@ -126,8 +126,9 @@ cdef inline int reserve(Dresser* d, int64_t need) except -1 nogil:
 
 
 cdef inline void put(Dresser* d, const char* p, int64_t size) noexcept nogil:
-    memcpy(d.at, p, size)
-    d.at += size
+    if size > 0:                                 # a field that is not there has no address either
+        memcpy(d.at, p, size)
+        d.at += size
 
 
 cdef inline uint32_t sum_of(Entry* m) noexcept nogil:
