@@ -50,8 +50,9 @@ def test_polars_and_duckdb_read_a_batch(tmp_path: Path) -> None:
     frame = pl.DataFrame(batch)
     assert frame["value"].to_list() == BODIES
     assert frame["offset"].to_list() == batch.offsets
-    found = duckdb.sql('select count(*), sum(octet_length(value)), max("offset") from batch').fetchall()
-    assert found == [(len(BODIES), sum(map(len, BODIES)), 16 * (len(BODIES) - 1))]
+    found = duckdb.sql('select count(*), sum(octet_length(value)), max("offset") from batch')
+    assert found is not None
+    assert found.fetchall() == [(len(BODIES), sum(map(len, BODIES)), 16 * (len(BODIES) - 1))]
 
 
 def test_bytes_of_a_batch_are_those_of_the_mapped_page(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Any bytes as the files of a queue directory: opened, read in every way, verified, repaired, written to.
 
-    python tests/fuzz/fuzz_directory.py -max_total_time=60 CORPUS
-    python tests/fuzz/fuzz_directory.py --seeds CORPUS           writes a few inputs to start from
+    python tests/fuzz/fuzz_directory.py -max_total_time=60 CORPUS        an empty directory gets a few inputs to start from
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ with atheris.instrument_imports(include=["serai"]):
     import serai.log.verify
 
 from tests.fuzz.exercise import Bytes, draw, exercise
-from tests.fuzz.seeds import write_seeds
+from tests.fuzz.seeds import sow
 
 assert serai.log.verify
 
@@ -31,8 +30,7 @@ def one_input(data: bytes) -> None:
 def main() -> None:
     logging.disable()
     os.environ["SERAI_PAGE_SIZE"] = "256"
-    if write_seeds(sys.argv, count=60, length=3000):
-        return
+    sow(sys.argv, count=60, length=3000)
     atheris.Setup(sys.argv, one_input)
     atheris.Fuzz()
 

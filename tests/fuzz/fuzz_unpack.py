@@ -1,7 +1,6 @@
 """Any bytes as a message, and any order of unpack calls on it, in both dialects.
 
-    python tests/fuzz/fuzz_unpack.py -max_total_time=60 CORPUS
-    python tests/fuzz/fuzz_unpack.py --seeds CORPUS
+    python tests/fuzz/fuzz_unpack.py -max_total_time=60 CORPUS        an empty directory gets a few inputs to start from
 
 A call gives a value and moves on, or raises ValueError, EOFError or OverflowError and stays inside the message; what was
 read can be packed again, and then reads the same.
@@ -24,7 +23,7 @@ import serai
 
 with atheris.instrument_imports(include=["tests.fuzz.exercise", "decimal"]):
     from tests.fuzz.exercise import KINDS, MEMORY, VALUE_ERRORS, Bytes
-from tests.fuzz.seeds import write_seeds
+from tests.fuzz.seeds import sow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,8 +102,7 @@ POSTS = {dialect: Post(dialect) for dialect in ("seed", "java")}
 
 
 def main() -> None:
-    if write_seeds(sys.argv, count=40, length=200):
-        return
+    sow(sys.argv, count=40, length=200)
     atheris.Setup(sys.argv, one_input)
     atheris.Fuzz()
 

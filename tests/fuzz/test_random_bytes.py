@@ -106,7 +106,7 @@ def test_random_directories_need_little_memory_and_time() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [1000, 5000])
 def test_many_random_directories_need_little_memory_and_time(first: int) -> None:
-    guarded(first, 3000)
+    guarded(first, 1500)
 
 
 def test_size_that_is_a_lie_takes_no_memory(tmp_path: Path) -> None:
@@ -151,8 +151,8 @@ def test_fuzz_target_finds_nothing_in_five_seconds(target: str, tmp_path: Path) 
     if importlib.util.find_spec("atheris") is None:
         pytest.skip("atheris is not installed | .venv/bin/pip install atheris==3.0.0")
     corpus = tmp_path / "corpus"
+    corpus.mkdir()
     command = [sys.executable, f"tests/fuzz/{target}.py"]
-    subprocess.run([*command, "--seeds", str(corpus)], cwd=ROOT, check=True)
     done = subprocess.run(
         [*command, "-max_total_time=5", "-print_final_stats=1", f"-artifact_prefix={tmp_path}/", str(corpus)],
         cwd=ROOT, capture_output=True, text=True, timeout=120,

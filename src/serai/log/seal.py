@@ -182,6 +182,8 @@ def read_table(path: Path, fd: int, page_bytes: int) -> list[int]:
 
 def compress(data: DataFiles, end: int) -> Iterator[int]:
     """Compresses every page that lies wholly below `end`; gives the number of each as it is done."""
+    if not data.files.directory.is_dir():  # a producer that died before it made its folder
+        return
     with alone(data.files.directory, "compress or expand"):
         data.sealed.sweep()
         for number in data.files.numbers():
@@ -222,6 +224,8 @@ def _write_frames(source: Path, made: Path, options: dict[int, int]) -> None:
 
 def expand(data: DataFiles) -> Iterator[int]:
     """Makes every compressed page a plain one again; gives the number of each as it is done."""
+    if not data.files.directory.is_dir():
+        return
     with alone(data.files.directory, "compress or expand"):
         for number in data.sealed.numbers():
             if not data.files.present(number):
