@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serai._core.crc import crc32c
 from serai._core.dress import redress
 from serai._core.inflate import inflate
 from serai._core.messages import census, cut, layout
@@ -218,6 +219,44 @@ def test_inflate_undoes_what_the_standard_library_does(codec: int, raw: bytes) -
     if raw:
         with pytest.raises(ValueError, match="limit"):
             inflate(packed, codec, len(raw) - 1)
+
+
+def framed(blocks: list[tuple[bytes, bytes]]) -> bytes:
+    """Snappy chunks of (plain, packed) pairs; packed as it is where both are the same."""
+    out = b"\xff\6\0\0sNaPpY"
+    for plain, packed in blocks:
+        total = crc32c(plain)
+        masked = ((total >> 15 | total << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        out += bytes([plain is packed]) + (len(packed) + 4).to_bytes(3, "little") + struct.pack("<I", masked) + packed
+    return out
+
+
+@given(
+    blocks=st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([b"a", b"serai", bytes(range(256)), b"\0" * 70]), max_size=200), st.booleans()
+        ),
+        max_size=4,
+    ),
+    data=st.data(),
+)
+def test_snappy_is_what_another_library_packs(blocks: list[tuple[list[bytes], bool]], data: st.DataObject) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is missing | pip install pyarrow")
+    plains = [(b"".join(pieces), packed) for pieces, packed in blocks]
+    pairs = [
+        (plain, arrow.compress(plain, codec="snappy", asbytes=True) if packed else plain) for plain, packed in plains
+    ]
+    raw, expected = framed(pairs), b"".join(plain for plain, _ in plains)
+    assert inflate(raw, 3, len(expected)) == expected
+    assert inflate(raw + b"\xfe\3\0\0pad", 3, len(expected)) == expected
+    if expected:
+        with pytest.raises(ValueError, match="limit"):
+            inflate(raw, 3, len(expected) - 1)
+    spoiled = bytearray(raw)
+    spoiled[data.draw(st.integers(0, len(raw) - 1))] ^= 0x55
+    with suppress(ValueError):
+        found = inflate(spoiled, 3, 1 << 20)
+        assert found == expected or len(found) < len(expected)  # a chunk that became one to be skipped
 
 
 def test_gzip_members_are_joined_up_to_a_number() -> None:

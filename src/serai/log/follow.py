@@ -158,9 +158,9 @@ class Merge:
         while self._empty:  # an error leaves the reader in the list, to be asked again
             number = self._empty[-1]
             message = next(self._readers[number], None)
-            self._empty.pop()
             if message is not None:
                 heapq.heappush(self._heads, (self._key(message), number, message))
+            self._empty.pop()
         if not self._heads:
             raise StopIteration
         _key, number, message = heapq.heappop(self._heads)
