@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serai._core.dress import patch, redress
@@ -50,6 +50,7 @@ def test_redress_gives_what_the_oracle_gives(source: int, target: int, data: st.
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
+@settings(max_examples=50)
 @given(data=st.data(), server=SERVERS)
 def test_the_nth_message_stays_the_nth(source: int, target: int, data: st.DataObject, server: Server) -> None:
     raw = encoded(data.draw(sets(source)))
@@ -72,6 +73,7 @@ def test_jafka_bytes_are_those_that_the_jafka_door_shows(source: int, data: st.D
 
 @pytest.mark.parametrize("target", DRESSES, ids=NAMES.get)
 @pytest.mark.parametrize("source", DRESSES, ids=NAMES.get)
+@settings(max_examples=50)
 @given(data=st.data(), noise=st.integers(1, 255))
 def test_damaged_sets_are_dressed_or_refused(source: int, target: int, data: st.DataObject, noise: int) -> None:
     raw = bytearray(encoded(data.draw(sets(source))))

@@ -54,7 +54,7 @@ def write_single(folder: Path, report: Callable[[int], None]) -> None:
     """Turns index and data pages all the time; starts where the queue ends."""
     with serai.Queue(folder, page_size=64) as queue:
         writer = queue.writer()
-        for _ in range(10):
+        for _ in range(8):
             number = writer.offset // 16
             writer.append(body(1, number)[:40] if number % 5 else b"")
             report(number)
@@ -81,7 +81,7 @@ def assert_numbered(found: list[bytes]) -> None:
 def write_several(folder: Path, report: Callable[[int], None]) -> None:
     """Two producers take turns, so that both make index pages."""
     with serai.MultiQueue(folder, name="AA0", page_size=64) as a, serai.MultiQueue(folder, name="BB1", page_size=64) as b:
-        for number in range(10):
+        for number in range(8):
             (a if number % 3 else b).writer().append(body(1, number)[:40])
             report(number)
         a.force()

@@ -157,7 +157,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, n: int, number: int, *, behind: boo
     return fired
 
 
-SOME = [(errno.ENOSPC, 9), (errno.EIO, 9)]
+SOME = [(errno.ENOSPC, 17), (errno.EIO, 17)]
 ALL = [(number, 1) for number in (errno.ENOSPC, errno.EIO, errno.EMFILE)]
 FAILURES = [
     pytest.param(number, stride, id=f"{errno.errorcode[number]} at {'every' if stride == 1 else 'some'}", marks=marks)
@@ -188,7 +188,7 @@ def test_any_call_of_the_system_may_fail(
         if not fired:
             break
     print(f"\n{scene}: {failed} failures survived ({errno.errorcode[number]})")
-    assert failed > 100 // stride
+    assert failed > 60 // stride
 
 
 # ------------------------------------------------------------------------------------------------ interrupts
@@ -217,7 +217,7 @@ def steps(first: int, stride: int) -> Iterator[int]:
     yield from range(first, 100_000, stride)
 
 
-@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [17, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scene", ["single", "chain", "several"])
 def test_interrupt_at_any_line_of_the_log_leaves_a_writer_that_goes_on(scene: str, stride: int, tmp_path: Path) -> None:
     interrupts = 0
@@ -238,4 +238,4 @@ def test_interrupt_at_any_line_of_the_log_leaves_a_writer_that_goes_on(scene: st
             break
         interrupts += 1
     print(f"\n{scene}: {interrupts} interrupts survived")
-    assert interrupts > 40
+    assert interrupts > 400 // stride

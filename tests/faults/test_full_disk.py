@@ -137,7 +137,7 @@ def scene(disk: Path, source: str, *arguments: object) -> str:
     return text
 
 
-@pytest.mark.parametrize("page_size", [1 << 16, 1 << 20, 1 << 30])
+@pytest.mark.parametrize("page_size", [pytest.param(1 << 16, marks=pytest.mark.slow), 1 << 20, 1 << 30])
 def test_single_writer_and_its_readers_live_through_a_full_disk(page_size: int, disk: Path) -> None:
     scene(disk, """
 with serai.Queue(DISK / "q", page_size=int(sys.argv[2])) as queue:
@@ -167,7 +167,7 @@ print(count, "and", more + 1 - count, "messages, full 9 times")
 """, page_size)  # fmt: skip
 
 
-@pytest.mark.parametrize("page_size", [1 << 16, 1 << 20])
+@pytest.mark.parametrize("page_size", [pytest.param(1 << 16, marks=pytest.mark.slow), 1 << 20])
 def test_little_space_is_enough_for_a_little_message(page_size: int, disk: Path) -> None:
     """A busy writer asks for much at once; on a disk that is nearly full it takes what it needs."""
     scene(disk, """

@@ -54,7 +54,7 @@ def test_tail_gives_what_is_there_then_what_comes_then_ends(idle: object, tmp_pa
 
         thread = threading.Thread(target=write)
         thread.start()
-        found = [m.unpack_int() for m in serai.tail(queue.reader(), idle, timeout=0.2)]  # type: ignore[arg-type]
+        found = [m.unpack_int() for m in serai.tail(queue.reader(), idle, timeout=0.1)]  # type: ignore[arg-type]
         thread.join()
     assert found == list(range(10))
 
@@ -248,7 +248,7 @@ def test_tail_async_gives_what_is_there_then_what_comes_then_ends(idle: float, t
 
     async def both(queue: serai.Queue) -> list[int]:
         writing = asyncio.create_task(write(queue))
-        found = [m.unpack_int() async for m in serai.tail_async(queue.reader(), idle, timeout=0.2)]
+        found = [m.unpack_int() async for m in serai.tail_async(queue.reader(), idle, timeout=0.1)]
         await writing
         return found
 

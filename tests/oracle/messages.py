@@ -252,7 +252,8 @@ def decode_jafka(data: bytes) -> tuple[Entry, int]:
 
 def code_of(entry: Entry) -> int:
     code = bool(entry.codec) | entry.ordered << 1 | entry.source << 2 | entry.version << 8 | entry.batch << 12
-    code |= (entry.ipv6 if entry.dress == SEED else not entry.ipv6) << 7
+    if entry.version:  # version 0 has no address bit
+        code |= (entry.ipv6 if entry.dress == SEED else not entry.ipv6) << 7
     if entry.codec:
         code |= (0 if entry.codec == SNAPPY and entry.dress == SEED else entry.codec) << 4
     return code
