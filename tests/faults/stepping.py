@@ -23,7 +23,20 @@ from tests.faults.kit import body, proof
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CALLS = ("open", "posix_fallocate", "ftruncate", "link", "unlink", "rename", "replace", "mkdir", "fsync", "fdatasync", "close", "dup")
+CALLS = (
+    "open",
+    "posix_fallocate",
+    "ftruncate",
+    "link",
+    "unlink",
+    "rename",
+    "replace",
+    "mkdir",
+    "fsync",
+    "fdatasync",
+    "close",
+    "dup",
+)
 FILLED = 14  # messages in the scenes about compressed pages: three pages and a bit
 
 
@@ -80,7 +93,10 @@ def assert_numbered(found: list[bytes]) -> None:
 
 def write_several(folder: Path, report: Callable[[int], None]) -> None:
     """Two producers take turns, so that both make index pages."""
-    with serai.MultiQueue(folder, name="AA0", page_size=64) as a, serai.MultiQueue(folder, name="BB1", page_size=64) as b:
+    with (
+        serai.MultiQueue(folder, name="AA0", page_size=64) as a,
+        serai.MultiQueue(folder, name="BB1", page_size=64) as b,
+    ):
         for number in range(8):
             (a if number % 3 else b).writer().append(body(1, number)[:40])
             report(number)
@@ -142,7 +158,9 @@ def fill_and_compress(folder: Path) -> None:
         assert queue.compress() == 3
 
 
-SCENES: dict[str, tuple[Callable[[Path], object], Callable[[Path, Callable[[int], None]], None], Callable[[Path, int], None]]] = {
+SCENES: dict[
+    str, tuple[Callable[[Path], object], Callable[[Path, Callable[[int], None]], None], Callable[[Path, int], None]]
+] = {
     "single": (lambda folder: None, write_single, check_single),
     "several": (lambda folder: None, write_several, check_several),
     "compress": (fill, compress, check_sealed),
@@ -158,7 +176,11 @@ def play(name: str, folder: Path, n: int, *, behind: bool) -> tuple[bool, int]:
     if child == 0:
         write = os.write
         die_at(n, behind=behind)
-        scene(folder, lambda number: [write(theirs, bytes([number]))] and None)
+
+        def report(number: int) -> None:
+            write(theirs, bytes([number]))
+
+        scene(folder, report)
         os._exit(0)
     os.close(theirs)
     _pid, status = os.waitpid(child, 0)
@@ -186,7 +208,9 @@ def main() -> None:
             try:
                 check(folder / "play", reported)
             except BaseException as error:
-                error.add_note(f"scene {name}, killed {'behind' if behind else 'before'} call {n}; it had reported {reported}")
+                error.add_note(
+                    f"scene {name}, killed {'behind' if behind else 'before'} call {n}; it had reported {reported}"
+                )
                 raise
             deaths += died
             survivors += not died

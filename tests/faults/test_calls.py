@@ -25,36 +25,52 @@ if TYPE_CHECKING:
 
 MESSAGES = [b"%02d" % number * (number % 5 * 9) for number in range(14)]
 LOG = os.path.dirname(log_queue.__file__)
-CALLS = ("open", "posix_fallocate", "ftruncate", "link", "unlink", "mkdir", "dup", "fdatasync", "fsync", "replace", "stat")
+CALLS = (
+    "open",
+    "posix_fallocate",
+    "ftruncate",
+    "link",
+    "unlink",
+    "mkdir",
+    "dup",
+    "fdatasync",
+    "fsync",
+    "replace",
+    "stat",
+)
 
 
-def patiently(work: Callable[[], Any], failures: list[str]) -> Any:
+def patiently(failures: list[str], work: Callable[..., Any], *arguments: object, **keywords: object) -> Any:
     """Does it again after a failure; the third in a row is one too many."""
     for _ in range(3):
         try:
-            return work()
+            return work(*arguments, **keywords)
         except (OSError, serai.SeraiError, KeyboardInterrupt) as error:
             failures.append(repr(error))  # not the error, whose traceback would keep a half-made writer alive
     raise AssertionError(f"fails again and again: {failures[-3:]}")
 
 
 def opened(folder: Path, failures: list[str], begin: Callable[[], None]) -> serai.Queue:
-    queue: serai.Queue = patiently(lambda: serai.Queue(folder, page_size=64), failures)
-    patiently(queue.writer, failures)
+    queue: serai.Queue = patiently(failures, serai.Queue, folder, page_size=64)
+    patiently(failures, queue.writer)
     begin()
     return queue
 
 
+def append(queue: serai.Queue | serai.MultiQueue, payload: bytes) -> int:
+    return queue.writer().append(payload)
+
+
 def closed(queue: serai.Queue | serai.MultiQueue, failures: list[str]) -> None:
     sys.settrace(None)  # interrupts are over: what closes at an interrupt is what `del` closes
-    patiently(queue.close, failures)
+    patiently(failures, queue.close)
 
 
 def single(folder: Path, failures: list[str], begin: Callable[[], None]) -> Callable[[], None]:
     queue = opened(folder, failures, begin)
     for number, payload in enumerate(MESSAGES):
-        assert patiently(lambda payload=payload: queue.writer().append(payload), failures) == 16 * number
-    patiently(queue.force, failures)
+        assert patiently(failures, append, queue, payload) == 16 * number
+    patiently(failures, queue.force)
     closed(queue, failures)
     return lambda: assert_messages(folder)
 
@@ -76,7 +92,7 @@ def chain(folder: Path, failures: list[str], begin: Callable[[], None]) -> Calla
         return offset
 
     for number, payload in enumerate(MESSAGES):
-        assert patiently(lambda number=number, payload=payload: build(number, payload), failures) == 16 * number
+        assert patiently(failures, build, number, payload) == 16 * number
     closed(queue, failures)
     return lambda: assert_values(folder)
 
@@ -88,17 +104,15 @@ def assert_values(folder: Path) -> None:
 
 def several(folder: Path, failures: list[str], begin: Callable[[], None]) -> Callable[[], None]:
     """Two producers in turn: each finds its next page taken by the other half of the time."""
-    queues = [
-        patiently(lambda name=name: serai.MultiQueue(folder, name=name, page_size=64), failures) for name in ("AA0", "BB1")
-    ]
+    queues = [patiently(failures, serai.MultiQueue, folder, name=name, page_size=64) for name in ("AA0", "BB1")]
     for queue in queues:
-        patiently(queue.writer, failures)
+        patiently(failures, queue.writer)
     begin()
     for number, payload in enumerate(MESSAGES):
         queue = queues[number % 3 == 1]
-        patiently(lambda queue=queue, payload=payload: queue.writer().append(payload), failures)
+        patiently(failures, append, queue, payload)
     for queue in queues:
-        patiently(queue.force, failures)
+        patiently(failures, queue.force)
         closed(queue, failures)
     return lambda: assert_both(folder)
 
@@ -115,9 +129,9 @@ def sealed(folder: Path, failures: list[str], begin: Callable[[], None]) -> Call
     """Pages are compressed, expanded and compressed again; what was done before a failure stays done."""
     queue = opened(folder, failures, begin)
     for number, payload in enumerate(MESSAGES):
-        assert patiently(lambda payload=payload: queue.writer().append(payload), failures) == 16 * number
+        assert patiently(failures, append, queue, payload) == 16 * number
     for work in (queue.compress, queue.expand, queue.compress):
-        patiently(work, failures)
+        patiently(failures, work)
     closed(queue, failures)
     return lambda: assert_messages(folder)
 
@@ -157,11 +171,13 @@ def failing(monkeypatch: pytest.MonkeyPatch, n: int, number: int, *, behind: boo
     return fired
 
 
-SOME = [(errno.ENOSPC, 17), (errno.EIO, 17)]
-ALL = [(number, 1) for number in (errno.ENOSPC, errno.EIO, errno.EMFILE)]
 FAILURES = [
-    pytest.param(number, stride, id=f"{errno.errorcode[number]} at {'every' if stride == 1 else 'some'}", marks=marks)
-    for number, stride, marks in [*((*some, ()) for some in SOME), *((*every, pytest.mark.slow) for every in ALL)]
+    pytest.param(errno.ENOSPC, 17, id="some ENOSPC"),
+    pytest.param(errno.EIO, 17, id="some EIO"),
+    *(
+        pytest.param(e, 1, id=f"every {errno.errorcode[e]}", marks=pytest.mark.slow)
+        for e in (errno.ENOSPC, errno.EIO, errno.EMFILE)
+    ),
 ]
 
 

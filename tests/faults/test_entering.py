@@ -292,7 +292,9 @@ print(reader.offset)
     assert text == "16\n"
 
 
-def test_two_compressing_at_once_or_one_of_each_kind_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_compressing_at_once_or_one_of_each_kind_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bodies = [b"%05d" % number * 100 for number in range(100)]
     with serai.Queue(tmp_path, page_size=4096) as queue:
         queue.writer().append_many(bodies)
@@ -341,7 +343,9 @@ def test_opening_while_pages_come_and_go(tmp_path: Path) -> None:
     print(f"\n{looks} openings while pages came and went")
 
 
-def test_writer_that_opens_while_a_page_is_expanded_cuts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_that_opens_while_a_page_is_expanded_cuts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between "there is no plain page" and "there is no compressed one" the page was expanded."""
     bodies = [b"%05d" % number * 20 for number in range(41 * 2)]  # ends close behind a page end
     with serai.Queue(tmp_path, page_size=4096) as queue:
@@ -351,7 +355,7 @@ def test_writer_that_opens_while_a_page_is_expanded_cuts_nothing(tmp_path: Path,
 
     real = PageFiles.present
     helper = serai.Queue(tmp_path)
-    asked = []
+    asked: list[int] = []
 
     def present(self: PageFiles, number: int) -> bool:
         answer = real(self, number)

@@ -89,7 +89,9 @@ class Said(Exception):
         self.error = error
 
 
-def kept(step: Callable[[serai.Reader], Iterator[tuple[int, bytes]]]) -> Callable[[serai.Reader], list[tuple[int, bytes]]]:
+def kept(
+    step: Callable[[serai.Reader], Iterator[tuple[int, bytes]]],
+) -> Callable[[serai.Reader], list[tuple[int, bytes]]]:
     """What came before an error is kept."""
 
     def collect(reader: serai.Reader) -> list[tuple[int, bytes]]:

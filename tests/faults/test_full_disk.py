@@ -186,7 +186,9 @@ print(count, "messages")
 
 
 def test_reader_in_another_process_follows_until_the_disk_is_full_and_on(disk: Path) -> None:
-    said_ = scene(disk, """
+    said_ = scene(
+        disk,
+        """
 import subprocess
 follow = '''
 import sys, serai
@@ -217,13 +219,16 @@ with serai.Queue(DISK / "q", page_size=1 << 20) as queue:
     writer.append(b"")
 assert reader.communicate()[0] == f"{count}\\n" and reader.returncode == 0, reader.returncode
 print(count, "messages, each followed")
-""")
+""",
+    )
     assert said_
 
 
 def test_several_producers_live_through_a_full_disk(disk: Path) -> None:
     """Also when the next index page cannot be made while the others have taken the entries this one had in view."""
-    scene(disk, """
+    scene(
+        disk,
+        """
 from itertools import cycle
 with serai.MultiQueue(DISK / "q", name="AA0", page_size=4096) as a, serai.MultiQueue(DISK / "q", name="BB1", page_size=4096) as b:
     first, second = a.writer(), b.writer()
@@ -270,7 +275,8 @@ for name in sent:
     whole = [proof(payload)[1] for producer, payload in found if producer == name and payload]
     assert whole == sorted(set(whole)) and whole[-40:] == list(range(sent[name] - 40, sent[name])), (name, whole)
 print(before, "and", len(found) - before, "messages of two producers")
-""")
+""",
+    )
 
 
 @pytest.mark.parametrize("shape", ["append_many", "column", "rows"])
@@ -315,7 +321,9 @@ print(shape, note)
 
 def test_message_built_by_a_chain_is_given_up_when_the_disk_is_full(disk: Path) -> None:
     """Half a message over several pages: nothing of it is ever published, whatever is called next."""
-    scene(disk, """
+    scene(
+        disk,
+        """
 with serai.Queue(DISK / "q", page_size=1 << 16) as queue:
     writer = queue.writer()
     count = fill(writer)
@@ -348,11 +356,14 @@ with serai.Queue(DISK / "q", page_size=1 << 16) as queue:
         count = fill(writer, count)
     look(queue, count)
 print(count, "messages, four given up")
-""")
+""",
+    )
 
 
 def test_compressing_on_a_full_disk_changes_nothing(disk: Path) -> None:
-    scene(disk, """
+    scene(
+        disk,
+        """
 bodies = [random.Random(number).randbytes(8000) for number in range(500)]
 
 def whole():
@@ -387,11 +398,14 @@ with serai.Queue(DISK / "q") as queue:
     assert queue.expand() == 3 and queue.stat().compressed_pages == 0
 whole()
 print("3 pages there and back")
-""")
+""",
+    )
 
 
 def test_queue_cannot_be_made_on_a_full_disk_and_can_later(disk: Path) -> None:
-    scene(disk, """
+    scene(
+        disk,
+        """
 (DISK / "q").mkdir()
 (DISK / "m").mkdir()
 stuff()
@@ -413,12 +427,15 @@ for make in (single, several):
     with make() as queue:
         assert queue.writer().append(b"x") == 0
 print("made when there was space")
-""")
+""",
+    )
 
 
 def test_file_system_without_a_free_file_is_full_too(disk: Path) -> None:
     """No inode is left: there are blocks, but no page can be made."""
-    scene(disk, """
+    scene(
+        disk,
+        """
 with serai.Queue(DISK / "q", page_size=4096) as queue:
     writer, count = queue.writer(), 0
     def stuff_files():
@@ -439,6 +456,5 @@ with serai.Queue(DISK / "q", page_size=4096) as queue:
         assert writer.append(body(1, number)) == 16 * number
     look(queue, stopped + 20)
 print(stopped, "messages without a free file")
-""")
-
-
+""",
+    )

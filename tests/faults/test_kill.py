@@ -52,7 +52,9 @@ class Follower:
 
 @pytest.mark.parametrize("page_size", PAGE_SIZES)
 @pytest.mark.parametrize("kills", EVERY_KILL)
-def test_nothing_published_is_lost_or_torn_when_the_writer_is_killed(kills: int, page_size: int, tmp_path: Path) -> None:
+def test_nothing_published_is_lost_or_torn_when_the_writer_is_killed(
+    kills: int, page_size: int, tmp_path: Path
+) -> None:
     folder, dice, busy = tmp_path / "queue", Random(kills * page_size), 0
     folder.mkdir()
     with serai.Queue(folder, "r", page_size=page_size) as queue:
@@ -78,7 +80,9 @@ def test_nothing_published_is_lost_or_torn_when_the_writer_is_killed(kills: int,
     with serai.Queue(folder, page_size=page_size) as queue:  # and one that is not killed
         assert queue.writer().append(b"goes on") == 16 * again.count
     assert not list(folder.glob("*.new"))
-    print(f"\n{kills} kills, {busy} while it wrote, {again.count} messages, {follower.turns} looks, pages of {page_size}")
+    print(
+        f"\n{kills} kills, {busy} while it wrote, {again.count} messages, {follower.turns} looks, pages of {page_size}"
+    )
     assert busy >= kills // 2
 
 
@@ -121,10 +125,13 @@ class Crowd:
                 for m in reader:
                     self.take(m.offset, m.producer, m.payload)
         except serai.DeadProducer as error:
-            assert error.offset not in self.skipped
-            assert error.producer in self.names
-            assert reader.offset == error.offset + 16
-            self.skipped.add(error.offset)
+            self.skip(error, reader)
+
+    def skip(self, error: serai.DeadProducer, reader: serai.Reader) -> None:
+        assert error.offset not in self.skipped
+        assert error.producer in self.names
+        assert reader.offset == error.offset + 16
+        self.skipped.add(error.offset)
 
     def take(self, offset: int, name: str, payload: bytes) -> None:
         assert offset not in self.seen

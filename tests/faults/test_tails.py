@@ -131,7 +131,12 @@ def test_hole_far_from_the_end_stops_readers_and_verify_names_it(tmp_path: Path)
     assert numbers(tmp_path) == list(range(100))
     assert numbers(tmp_path, 16 * 101) == list(range(101, count + 1))
     (problem,) = verify(tmp_path).problems
-    assert (problem.kind, problem.file, problem.position, problem.offset) == ("hole", str(tmp_path / "0.qx"), 1600, 1600)
+    assert (problem.kind, problem.file, problem.position, problem.offset) == (
+        "hole",
+        str(tmp_path / "0.qx"),
+        1600,
+        1600,
+    )
 
 
 # ------------------------------------------------------------------------------------------------ torn tails
@@ -246,12 +251,7 @@ def test_newest_entry_that_begins_inside_older_messages_is_not_gone_on_from(bit:
     begin = 9900 & ~(1 << bit)
     assert begin != 9900
     patch(tmp_path / "0.qx", 16 * 99, struct.pack("<q", begin))
-    with serai.Queue(tmp_path) as queue:
-        try:
-            queue.writer().append(b"N" * 300)
-        except serai.Corrupt as error:
-            assert error.file == str(tmp_path / "0.qx")
-            assert error.position == 16 * 99
+    assert_refused(tmp_path, position=16 * 99)
     assert numbers(tmp_path)[:99] == list(range(99))
 
 
@@ -318,7 +318,9 @@ def test_page_of_another_length_is_refused_and_named(name: str, tmp_path: Path) 
             with pytest.raises(serai.Corrupt) as raised:
                 serai.Queue(tmp_path, mode)
             assert raised.value.file == str(tmp_path / name)
-        assert str(tmp_path / name) in {problem.file for problem in verify(tmp_path).problems if problem.kind == "length"}
+        assert str(tmp_path / name) in {
+            problem.file for problem in verify(tmp_path).problems if problem.kind == "length"
+        }
         assert files_of(tmp_path) == before
     (tmp_path / name).write_bytes(content)
     assert numbers(tmp_path) == list(range(100))
@@ -401,5 +403,3 @@ def test_any_blocks_may_be_lost_when_checksums_are_kept(seed: int, tmp_path: Pat
             assert writer.append(body(1, number)[:400]) == 16 * number
         assert read(queue, None) >= min(before, first)
         assert [m.payload for m in queue.reader(16 * first)] == [body(1, n)[:400] for n in range(first, first + 30)]
-
-

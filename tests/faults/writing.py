@@ -102,7 +102,12 @@ def main() -> None:
             single = Hand(serai.Queue(folder, page_size=page_size), epoch, shelf)
             write(single, single.writer.offset // 16, report, rest=0.002)
         else:
-            write(Hand(serai.MultiQueue(folder, name=sys.argv[5], page_size=page_size), epoch, shelf), 0, report, rest=0.01)
+            write(
+                Hand(serai.MultiQueue(folder, name=sys.argv[5], page_size=page_size), epoch, shelf),
+                0,
+                report,
+                rest=0.01,
+            )
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import shutil
 import struct
 import sys
 import tempfile
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -80,7 +81,19 @@ def one_of(source: Source, choices: Sequence[T]) -> T:
 
 # ------------------------------------------------------------------------------------------------ drawing a directory
 
-INDEX_NAMES = ("0.qx", "0.qx", "1.qx", "2.qx", "4.qx", "0.qmx", "1.qmx", "00.qx", "x.qx", "2147483647.qx", "9999999999.qx")
+INDEX_NAMES = (
+    "0.qx",
+    "0.qx",
+    "1.qx",
+    "2.qx",
+    "4.qx",
+    "0.qmx",
+    "1.qmx",
+    "00.qx",
+    "x.qx",
+    "2147483647.qx",
+    "9999999999.qx",
+)
 DATA_NAMES = ("0.qd", "0.qd", "1.qd", "2.qd", "7.qd", "2147483647.qd")
 STATE_NAMES = ("AA0.qm", "AA0.qm", "BB1.qm", "A.qm", "....qm", "AA\n.qm")
 FOLDERS = ("AA0", "BB1", "..0", "CC2")
@@ -103,7 +116,9 @@ def draw(source: Source) -> dict[str, bytes]:
         elif what == 8:
             files[one_of(source, DATA_NAMES) + ".zst"] = sealed(source, page)
         else:
-            files[one_of(source, ("0.qx.1f.new", "0.qd.zst.2.new", "note", "1.qd.new"))] = source.raw(source.integer(0, 40))
+            files[one_of(source, ("0.qx.1f.new", "0.qd.zst.2.new", "note", "1.qd.new"))] = source.raw(
+                source.integer(0, 40)
+            )
     return files
 
 
@@ -252,17 +267,13 @@ def read(queue: serai.Queue | serai.MultiQueue) -> None:
     walk(queue.reader(checked=False), step_payload)
     reader = queue.reader(0)
     for offset in (0, 16, 240, 256, 4096, 16 * 255, 1 << 31, (1 << 62) - 16, (1 << 63) - 16, -16):
-        try:
+        with suppress(serai.SeraiError):
             message = reader.set_offset(offset)
             if message is not None:
                 look_at(message)
-        except serai.SeraiError:
-            pass
     for question in (queue.last, queue.stat, reader.last):
-        try:
+        with suppress(serai.SeraiError):
             question()
-        except serai.SeraiError:
-            pass
 
 
 def write(folder: Path) -> None:
@@ -307,10 +318,8 @@ def exercise(files: dict[str, bytes]) -> None:
                 read(queue)
         check(folder)
         shutil.copytree(folder, Path(name) / "repaired")
-        try:
+        with suppress(serai.SeraiError):
             repair(Path(name) / "repaired")
-        except serai.SeraiError:
-            pass
         check(Path(name) / "repaired")
         write(folder)
         check(folder)

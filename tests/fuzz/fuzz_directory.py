@@ -1,6 +1,8 @@
 """Any bytes as the files of a queue directory: opened, read in every way, verified, repaired, written to.
 
-    python tests/fuzz/fuzz_directory.py -max_total_time=60 CORPUS        an empty directory gets a few inputs to start from
+    python tests/fuzz/fuzz_directory.py -max_total_time=60 CORPUS
+
+A corpus directory that is empty gets a few inputs to start from.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Any bytes as a message, and any order of unpack calls on it, in both dialects.
 
-    python tests/fuzz/fuzz_unpack.py -max_total_time=60 CORPUS        an empty directory gets a few inputs to start from
+    python tests/fuzz/fuzz_unpack.py -max_total_time=60 CORPUS
 
 A call gives a value and moves on, or raises ValueError, EOFError or OverflowError and stays inside the message; what was
 read can be packed again, and then reads the same.
@@ -62,7 +62,6 @@ def same(first: object, second: object) -> bool:
     return first == second or (first != first and second != second)  # NaN
 
 
-@atheris.instrument_func  # the core is compiled: what guides the fuzzer is which branch is taken here
 def one_input(data: bytes) -> None:
     source = Bytes(data)
     dialect = ("seed", "java")[source.integer(0, 1)]
@@ -84,7 +83,6 @@ def one_input(data: bytes) -> None:
         message.position = min(before + 1, len(message))
 
 
-@atheris.instrument_func
 def again(post: Post, kind: str, value: object) -> None:
     """What can be read can be written, and reads the same."""
     try:
@@ -103,7 +101,10 @@ POSTS = {dialect: Post(dialect) for dialect in ("seed", "java")}
 
 def main() -> None:
     sow(sys.argv, count=40, length=200)
-    atheris.Setup(sys.argv, one_input)
+    # The core is compiled: what guides the fuzzer is which branches are taken here.
+    global again
+    again = atheris.instrument_func(again)
+    atheris.Setup(sys.argv, atheris.instrument_func(one_input))
     atheris.Fuzz()
 
 

@@ -1,6 +1,8 @@
 """Many random directories in a process that may take neither much memory nor much time.
 
     python -m tests.fuzz.guarded FIRST_SEED COUNT
+
+A hang ends it by a signal, and memory beyond its bound by a MemoryError.
 """
 
 from __future__ import annotations

@@ -13,5 +13,9 @@ def sow(arguments: list[str], *, count: int, length: int) -> None:
         return
     for number in range(count):
         dice = Random(number)
-        data = dice.randbytes(length) if number % 2 else bytes(dice.choice((0, 0, 1, 2, 5, 0x7F, 255)) for _ in range(length))
+        data = (
+            dice.randbytes(length)
+            if number % 2
+            else bytes(dice.choice((0, 0, 1, 2, 5, 0x7F, 255)) for _ in range(length))
+        )
         (folders[0] / f"seed{number:03}").write_bytes(data[: dice.randrange(1, length)])

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 RELAXED = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
-NAMES = st.sampled_from(["0.qx", "1.qx", "0.qd", "1.qd", "0.qd.zst", "AA0.qm", "AA0/0.qd", "AA0/0.qd.zst", "BB1.qm", "0.qmx"])
+NAMES = st.sampled_from(
+    ["0.qx", "1.qx", "0.qd", "1.qd", "0.qd.zst", "AA0.qm", "AA0/0.qd", "AA0/0.qd.zst", "BB1.qm", "0.qmx"]
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -68,7 +70,11 @@ def test_directory_of_plain_noise(files: dict[str, bytes]) -> None:
 
 
 @RELAXED
-@given(files=st.dictionaries(NAMES, st.integers(4, 8).flatmap(lambda n: st.binary(min_size=1 << n, max_size=1 << n)), max_size=4))
+@given(
+    files=st.dictionaries(
+        NAMES, st.integers(4, 8).flatmap(lambda n: st.binary(min_size=1 << n, max_size=1 << n)), max_size=4
+    )
+)
 def test_directory_of_noise_in_pages(files: dict[str, bytes]) -> None:
     exercise(files)
 

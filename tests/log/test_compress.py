@@ -518,5 +518,3 @@ def test_pages_are_kept_under_names_that_only_one_maker_uses() -> None:
 
     made = {store.new_name(Path("0.qd.zst")) for _ in range(100)}
     assert len(made) == 100
-
-
