@@ -26,6 +26,7 @@ DISK_FREE_SCARCE = 64 * MIB  # below this a writer reserves little at a time
 
 PAGES_MAPPED_MAX = 64  # pages of one stream a queue keeps mapped for its readers
 TAIL_CUT_MAX = 1024  # damaged entries a writer cuts from the tail by itself; more needs `serai verify --repair`
+HALF_MADE_AGE_S = 60  # a half-made page of the common index is nobody's after this long
 DEAD_AFTER_MS = 1  # a claimed entry is looked into after this long
 
 FRAME_BYTES = 128 * KIB  # content of one frame of a compressed page

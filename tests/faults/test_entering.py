@@ -125,6 +125,55 @@ def test_threads_that_enter_together_give_one_writer(tmp_path: Path) -> None:
         inside_now[0].close()
 
 
+def test_threads_that_forget_the_lock_get_an_error_and_lose_nothing(tmp_path: Path) -> None:
+    source = """
+        import pathlib, sys
+        from tests.faults.test_entering import write_without_lock
+        write_without_lock(pathlib.Path(sys.argv[1]))
+    """
+    said(run_python(source, tmp_path))
+
+
+def write_without_lock(tmp_path: Path) -> None:
+    """One thread writes columns, which are copied without the interpreter's lock, the other single messages in between."""
+    column = [b"A%06d" % number * 40 for number in range(50_000)]
+    with serai.Queue(tmp_path / "shelf", page_size=1 << 24) as shelf:
+        shelf.writer().append_many(column)
+        batch = shelf.reader().read_batch(1 << 30)
+    stop, written, words = threading.Event(), {"columns": 0, "singles": 0}, set[str]()
+
+    def write_singles() -> None:
+        while not stop.is_set():
+            try:
+                writer.append(b"B%06d" % written["singles"])
+                written["singles"] += 1
+            except RuntimeError as error:
+                words.add(str(error))
+
+    with serai.Queue(tmp_path / "queue", page_size=1 << 26) as queue:
+        writer = queue.writer()
+        thread = threading.Thread(target=write_singles)
+        thread.start()
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        try:
+            end = time.monotonic() + 20
+            while written["columns"] < 6 and time.monotonic() < end:
+                try:
+                    writer.extend_arrow(batch.values)
+                    written["columns"] += 1
+                except RuntimeError as error:
+                    words.add(str(error))
+        finally:
+            sys.setswitchinterval(before)
+            stop.set()
+            thread.join()
+        found = list(queue.reader().payloads())
+    assert all("two threads" in word for word in words)
+    assert [payload for payload in found if payload[:1] == b"A"] == column[: len(batch)] * written["columns"]
+    assert [payload for payload in found if payload[:1] == b"B"] == [b"B%06d" % n for n in range(written["singles"])]
+
+
 # ------------------------------------------------------------------------------------------------ fork
 
 FORK = """

@@ -11,7 +11,7 @@ Invariants
   have no block on disk yet
 - begin and size are believed only when the bytes they name are mapped
 - a view keeps its page mapped for as long as anybody holds it; after an error it stands on nothing
-- an error is raised with the cursor already behind the entry: said once, then skipped
+- an error is raised with the cursor already behind the entry, or the missing page: said once, then skipped
 
 `supply` is the log's side: it maps pages, finds out who is alive, and names what is damaged.
 """
@@ -146,7 +146,8 @@ cdef class Cursor:
     """The reading end of a queue: walks the index and places a view on each message.
 
     `supply` answers: slots(offset, need) and data(name)(offset, need) as `Lane.fetch`;
-    published(), up to where entries are known to be used; last(), the newest entry's offset or -1; stalled(offset, name), an exception
+    published(), up to where entries are known to be used; last(), the newest entry's offset or -1;
+    resume(offset), where to go on after a missing page; stalled(offset, name), an exception
     when the claimed entry's producer is dead; damage(offset, begin, size, name, text), the exception
     for an entry that cannot be right; closed(), the exception for use after close; page_bytes(), which
     is 0 until somebody made the first page.
@@ -180,7 +181,11 @@ cdef class Cursor:
             raise self.supply.closed()
         if self.mask < 0 and not self.measure():
             return 0
-        slot = self.slots.locate(self.offset, SLOT)
+        try:
+            slot = self.slots.locate(self.offset, SLOT)
+        except Exception:                        # said once: the next call goes on at the next page there is
+            self.offset = self.supply.resume(self.offset)
+            raise
         if slot == NULL:
             return 0
         self.slot_page = self.slots.page

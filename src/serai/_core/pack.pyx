@@ -48,12 +48,13 @@ cdef class Writer(Appender):
 
     def write_message(self):
         """Publishes the open message; gives its offset."""
-        if not self.open:
-            raise RuntimeError("no message is open: call new_message() first")
+        self.fit()
         return self.publish()
 
     cdef int fit(self) except -1:
-        if not self.open or self.busy:
+        if self.busy:
+            self.alone()
+        if not self.open:
             raise RuntimeError("no message is open: call new_message() first")
         return 0
 

@@ -44,6 +44,7 @@ cdef class Appender:
 
     cdef inline int64_t tell(self) noexcept:
         return self.base_offset + (self.at - self.base)
+    cdef int alone(self) except -1
     cdef int start(self) except -1
     cdef int more(self, int64_t need) except -1
     cdef int more_slots(self) except -1

@@ -153,9 +153,14 @@ cdef class Appender:
         """Data offset behind the last message of this writer."""
         return self.begin
 
-    cdef int start(self) except -1:
+    cdef int alone(self) except -1:
+        """Refuses a second thread while the first one is inside a call."""
         if self.busy:
             raise RuntimeError("two threads use one writer at once; hold writer.lock around each message")
+        return 0
+
+    cdef int start(self) except -1:
+        self.alone()
         if self.open:
             self.rollback()
         self.open = True
@@ -166,8 +171,7 @@ cdef class Appender:
         cdef int64_t offset = self.tell()
         cdef int64_t room = self.page_bytes - (offset & self.mask)
         cdef Page page
-        if self.busy:
-            raise RuntimeError("two threads use one writer at once; hold writer.lock around each message")
+        self.alone()
         if need > MESSAGE_MAX - (offset - self.begin):
             raise OverflowError(f"a message has at most {MESSAGE_MAX} bytes; this one has "
                                 f"{offset - self.begin} and {need} more were given")
@@ -191,8 +195,7 @@ cdef class Appender:
 
     cdef int more_slots(self) except -1:
         cdef Page page
-        if self.busy:
-            raise RuntimeError("two threads use one writer at once; hold writer.lock around each message")
+        self.alone()
         self.busy = True
         try:
             page, stop = self.supply.slots(self.slot_offset)
@@ -392,6 +395,7 @@ cdef class Appender:
         if low == 0 or self.state != NULL or self.summed:
             self.append_bytes(p + first, ends[1] - first)
             return 1
+        self.busy = True                         # without the GIL another thread must find the door closed
         with nogil:
             memcpy(self.at, p + first, ends[low] - first)
             slot = self.slot
@@ -400,6 +404,7 @@ cdef class Appender:
                 (<int64_t*>slot)[0] = self.begin + (ends[i] - first)
                 store_release(slot + 8, self.stamp_bits | <uint64_t>size)
                 slot += SLOT
+        self.busy = False
         size = ends[low] - first
         self.at += size
         self.begin += size
@@ -409,10 +414,12 @@ cdef class Appender:
 
     def discard(self):
         """Gives the open message up; its bytes are overwritten by the next one."""
+        self.alone()
         self.rollback()
 
     def shut(self):
         """Stops the cursor where it stands: whatever comes next asks the log, which says 'closed'."""
+        self.alone()
         self.rollback()
         self.stop = self.at
         self.slot_stop = self.slot_offset

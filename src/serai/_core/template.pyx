@@ -40,7 +40,6 @@ cdef struct Column:
     int width
     int64_t scale
     int64_t start                    # Arrow's offset of the array
-    const uint8_t* valid
     const char* values               # fixed values, ranges, or views
     const char* bytes                # what ranges point into
     const void** more                # what views point into
@@ -76,21 +75,27 @@ cdef int form_of(Column* column, str format) except -1:
         raise ValueError(f"Arrow format {format!r} has no message form; see the table of serai._core.template")
     return 0
 
-cdef int load(Column* column, ArrowSchema* schema, ArrowArray* array) except -1:
-    """Points a column at an Arrow array, after a look at everything the loops rely on."""
+cdef int check_valid(const ArrowArray* array, int64_t start, int64_t rows, str what) except -1:
+    """Refuses the first null of some rows; null_count may be -1, which says nothing."""
+    cdef const uint8_t* valid = <const uint8_t*>array.buffers[0] if array.n_buffers > 0 else NULL
     cdef int64_t i
-    column.start = array.offset
-    column.valid = NULL
+    if array.null_count == 0 or valid == NULL:
+        return 0
+    for i in range(start, start + rows):
+        if not valid[i >> 3] >> (i & 7) & 1:
+            raise ValueError(f"{what} {i - start} is null and a message cannot say null; fill or drop it")
+    return 0
+
+cdef int load(Column* column, ArrowSchema* schema, ArrowArray* array, int64_t start, int64_t rows) except -1:
+    """Points a column at some rows of an Arrow array, after a look at everything the loops rely on."""
+    column.start = array.offset + start
     form_of(column, schema.format.decode())
     if array.dictionary != NULL:
         raise ValueError("a dictionary-encoded column cannot be written as messages; decode it first")
-    if array.n_buffers < 2 or array.length < 0:
-        raise ValueError(f"an Arrow array of format {schema.format.decode()!r} has {array.n_buffers} buffers")
-    if array.null_count != 0 and array.buffers[0] != NULL:
-        column.valid = <const uint8_t*>array.buffers[0]
-        for i in range(column.start, column.start + array.length):
-            if not column.valid[i >> 3] >> (i & 7) & 1:
-                raise ValueError(f"value {i - column.start} is null and a message cannot say null; fill or drop it")
+    if array.n_buffers < 2 or array.length < start + rows:
+        raise ValueError(f"an Arrow array of format {schema.format.decode()!r} has {array.n_buffers} buffers "
+                         f"and {array.length} values")
+    check_valid(array, column.start, rows, "value")
     column.values = <const char*>array.buffers[1]
     column.bytes = <const char*>array.buffers[2] if array.n_buffers > 2 else NULL
     column.more = array.buffers + 2
@@ -128,10 +133,9 @@ cdef ArrowArray* value_column(Source source, ArrowSchema** schema) except NULL:
     schema[0] = source.schema
     if source.schema.format.decode() != "+s":
         return source.array
+    check_valid(source.array, source.array.offset, source.array.length, "row")
     for i in range(source.schema.n_children):
         if source.schema.n_children == 1 or source.schema.children[i].name == b"value":
-            if source.array.offset:
-                raise ValueError("a sliced struct array cannot be taken; give the column itself")
             schema[0] = source.schema.children[i]
             return source.array.children[i]
     raise ValueError("a table needs one column, or one named 'value', to be written as messages")
@@ -194,23 +198,24 @@ def extend_column(Writer w, data):
     cdef ArrowSchema* schema
     cdef ArrowArray* array
     cdef Column column
-    cdef int64_t row, last = -1, rows = 0
+    cdef int64_t row, count, last = -1, rows = 0
     cdef Piece found
     try:
         while source.step():
             array = value_column(source, &schema)
+            count = source.array.length
             memset(&column, 0, sizeof(column))
-            load(&column, schema, array)
+            load(&column, schema, array, 0 if array == source.array else source.array.offset, count)
             if column.form not in (RANGES32, RANGES64, EQUAL, VIEWS):
                 raise ValueError(f"messages are bytes or text; this column has the Arrow format {schema.format.decode()!r}")
-            check_ranges(&column, array.length)
+            check_ranges(&column, count)
             if column.form == VIEWS:
-                for row in range(array.length):
+                for row in range(count):
                     found = piece(&column, row)
                     last = w.append_bytes(found.p, found.n)
                     rows += 1
-            elif array.length:
-                last = extend_ranges(w, &column, array.length, &rows)
+            elif count:
+                last = extend_ranges(w, &column, count, &rows)
     except BaseException as error:
         error.add_note(f"{rows} messages of this call were written before")
         raise
@@ -227,7 +232,7 @@ cdef class Template:
     cdef int[FIELDS_MAX] numbers
     cdef int count
 
-    def __init__(self, Writer writer not None, kinds):
+    def __cinit__(self, Writer writer not None, kinds):
         if not 1 <= len(kinds) <= FIELDS_MAX:
             raise ValueError(f"a template has 1 to {FIELDS_MAX} fields, not {len(kinds)}")
         self.writer = writer
@@ -293,13 +298,12 @@ cdef class Template:
         try:
             if source.schema.format.decode() != "+s" or source.schema.n_children != self.count:
                 raise ValueError(f"the template has {self.count} fields, the Arrow data {source.schema.n_children} columns")
-            if source.array.null_count > 0:
-                raise ValueError("a row is null and a message cannot say null; drop it")
+            check_valid(source.array, source.array.offset, source.array.length, "row")
             memset(columns, 0, self.count * sizeof(Column))
             for i in range(self.count):
                 columns[i].kind = self.numbers[i]
-                load(&columns[i], source.schema.children[i], source.array.children[i])
-                columns[i].start += source.array.offset
+                load(&columns[i], source.schema.children[i], source.array.children[i], source.array.offset,
+                     source.array.length)
                 check_ranges(&columns[i], source.array.length)
                 self.check_form(&columns[i], i, source.schema.children[i].format.decode())
             return self.put_rows(columns, source.array.length, rows)

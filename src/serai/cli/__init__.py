@@ -12,6 +12,7 @@ Manners
 - starting is quick: a module here imports argparse at most, everything else waits inside the command
 """
 
+import errno
 import os
 import sys
 from argparse import Namespace
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parser.parse(argv)
         if args.version:
-            return say_version()
+            args.run, args.aim, args.dir, args.parser = say_version, "say the version", ".", parser
         if "run" not in args:
             args.parser.print_help(sys.stderr)
             return USAGE
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(args)
 
 
-def say_version() -> int:
+def say_version(_args: Namespace) -> int:
     """Which serai this is, and which Python and processor it runs on."""
     import platform
 
@@ -69,10 +70,12 @@ def say_version() -> int:
 def run(args: Namespace) -> int:
     """Runs the chosen verb, and turns whatever went wrong into words and a code."""
     try:
+        if sys.stdout is None:
+            raise Failure("cannot write the output", "standard output is closed", f"{args.parser.prog} ... > file")
         code: int = args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 0
     except KeyboardInterrupt:
         args.talk.interrupted()
@@ -88,6 +91,11 @@ def run(args: Namespace) -> int:
     return code
 
 
+def drop_output() -> None:
+    """Nobody takes what is left: it goes nowhere, so that the end of the program does not try again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def explain(error: Exception, args: Namespace) -> Failure:
     """An error as what, why and a hint."""
     from serai import errors
@@ -98,6 +106,9 @@ def explain(error: Exception, args: Namespace) -> Failure:
     why = "; ".join([str(error), *getattr(error, "__notes__", [])])
     if isinstance(error, PermissionError):
         return Failure(what, f"{error.filename}: {error.strerror}", f"ls -ld {args.dir}", code=NOT_ALLOWED)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # a full disk of the queue is `DiskFull`
+        drop_output()
+        return Failure("cannot write the output", str(error), "df -h, and write it where there is space")
     if isinstance(error, OSError):
         return Failure(what, str(error), f"ls -l {args.dir}")
     if isinstance(error, errors.ReadOnly):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from serai import Corrupt, DeadProducer, Message, MultiQueue, Queue, Reader
-from serai.cli.terminal import FAILED, Failure, Talk
+from serai.cli.terminal import FAILED, USAGE, Failure, Talk
 from serai.log.place import kind_of
 
 
@@ -17,19 +17,40 @@ def open_queue(args: Namespace, mode: str) -> Queue | MultiQueue:
     """The queue in args.dir; --producer or what lies there decides which kind it is."""
     path = Path(args.dir)
     if mode == "r" and not path.is_dir():
-        why = "it is a file" if path.exists() else "there is no such directory"
-        raise Failure(f"cannot {args.aim.format(dir=path)}", why, f"serai queue put {path} hello")
+        found = path.exists()
+        why, hint = (
+            ("it is a file", f"ls -l {path}")
+            if found
+            else ("there is no such directory", f"serai queue put {path} hello")
+        )
+        raise Failure(f"cannot {args.aim.format(dir=path)}", why, hint)
     kind = kind_of(path) if path.is_dir() else ""
-    asked = {name: getattr(args, name, None) for name in ("producer", "page_size", "checksum")}
+    producer, page_size, checksum = (getattr(args, name, None) for name in ("producer", "page_size", "checksum"))
     dialect = getattr(args, "dialect", "seed")
-    if not (asked["producer"] or kind == "multi"):
-        return Queue(path, mode, asked["page_size"], dialect, asked["checksum"])
-    if asked["checksum"]:
+    _refuse(args, path, kind)
+    if producer or kind == "multi":
+        return MultiQueue(path, mode, producer, page_size, dialect)
+    return Queue(path, mode, page_size, dialect, checksum)
+
+
+def _refuse(args: Namespace, path: Path, kind: str) -> None:
+    """What the directory does not go with, in the words of the command line."""
+    producer, checksum = getattr(args, "producer", None), getattr(args, "checksum", None)
+    if checksum and (producer or kind == "multi"):
         raise Failure(
             f"cannot use --checksum on {path}", "it keeps checksums where a queue of several producers keeps their names",
-            "leave --checksum out",
+            "leave --checksum out", code=USAGE,
         )  # fmt: skip
-    return MultiQueue(path, mode, asked["producer"], asked["page_size"], dialect)
+    if kind == "multi" and "producer" in args and not producer:
+        raise Failure(
+            f"cannot {args.aim.format(dir=path)}", "it is a queue of several producers, and each writes under a producer name of its own",
+            f"{args.parser.prog} {path} --producer AA0 ...", code=USAGE,
+        )  # fmt: skip
+    if kind == "single" and producer:
+        raise Failure(
+            f"cannot {args.aim.format(dir=path)} as {producer}", "it is a queue of one producer, which has no name",
+            "leave --producer out", code=USAGE,
+        )  # fmt: skip
 
 
 class Reading:

@@ -33,7 +33,9 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
         args, unknown = self.parse_known_args(argv)
-        if unknown:
+        if unknown and "text" in args and not any(word.startswith("-") for word in unknown):
+            args.text += unknown  # words behind options: argparse was content with none right behind DIR
+        elif unknown:
             verb: Parser = args.parser
             options = [name for action in verb._actions for name in action.option_strings]
             strange = unknown[0].split("=")[0]

@@ -74,7 +74,8 @@ class Talk:
         print(f"{paint('warning:', 'yellow', sys.stderr)} {text}", file=sys.stderr, flush=True)
 
     def fail(self, failure: Failure) -> None:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         lines = [f"{paint('error:', 'red', sys.stderr)} {failure.what}", f"  why: {failure.why}"]
         print("\n".join(lines), f"  try: {failure.hint}", sep="\n", file=sys.stderr, flush=True)
 

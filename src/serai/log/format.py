@@ -27,6 +27,7 @@ SLOT = struct.Struct("<qi3sB")  # begin, size, name (reversed) or checksum, flag
 STATE_LAYOUT = struct.Struct("<qqqq")  # end A, end B, offset of the last entry, unused
 STATE_BYTES = STATE_LAYOUT.size
 
+OFFSET_MAX = (1 << 62) - SLOT_BYTES  # far above the last page of the longest queue
 DIALECTS = ("seed", "java")
 MODES = ("r", "rw")
 CHECKSUMS = ("index24",)
@@ -35,7 +36,8 @@ STORED_NAME = re.compile(r"[0-9A-z]{3}")  # the Java library also lets the six c
 WRITER_LOCK_BYTE = 1 << 62  # of the newest index page: no program ever has bytes there
 
 __all__ = [
-    "CHECKSUMS", "COMPRESSED", "DATA", "DIALECTS", "INDEX", "INDEX_JAVA", "MESSAGE_BYTES_MAX", "MODES", "PRODUCER_NAME",
+    "CHECKSUMS", "COMPRESSED", "DATA", "DIALECTS", "INDEX", "INDEX_JAVA", "MESSAGE_BYTES_MAX", "MODES",
+    "OFFSET_MAX", "PRODUCER_NAME",
     "PUBLISHED", "SLOT", "SLOT_BYTES", "STATE", "STATE_BYTES", "STATE_LAYOUT", "STORED_NAME", "WRITER_LOCK_BYTE", "name_number",
     "name_text",
 ]  # fmt: skip

@@ -32,6 +32,7 @@ from serai.log.format import (
     INDEX,
     INDEX_JAVA,
     MODES,
+    OFFSET_MAX,
     PRODUCER_NAME,
     STATE,
     name_number,
@@ -67,7 +68,8 @@ _writers: "weakref.WeakSet[Writer]" = weakref.WeakSet()
 def _shut_inherited() -> None:
     """A forked child must not write through its parent's writers: the next call says so."""
     for writer in _writers:
-        writer.shut()
+        with suppress(RuntimeError):  # the fork came in the middle of another thread's call: no call works any more
+            writer.shut()
 
 
 os.register_at_fork(after_in_child=_shut_inherited)
@@ -93,6 +95,8 @@ class Directory:
         self.checksum = checksum
         self._asked = page_size if page_size is None else config.check_page_bytes(page_size, what="page_size")
         if self.mode == "rw":
+            if page_size is None and not self.path.exists():
+                config.page_bytes_default()  # a wrong default is said before anything is made
             self._make_directory()
         elif not self.path.is_dir():
             raise Misuse(f"{self.path} is not a directory; mode 'r' makes none, mode 'rw' does")
@@ -192,10 +196,9 @@ class Directory:
         self._alive()
         first = recovery.first_offset(self._index) if self.measure() else 0
         start = first if offset is None else offset
-        if start < 0 or start % 16:
+        if not isinstance(start, int) or not 0 <= start <= OFFSET_MAX or start % 16:
             raise Misuse(
-                f"{start} is not an offset: an entry has 16 bytes, so offsets are multiples of 16 from 0 on; the nearest "
-                f"below is {max(start, 0) & ~15}"
+                f"{start!r} is not an offset of {self.path}: an entry has 16 bytes, so offsets are multiples of 16 from 0 on"
             )
         return Reader(
             ReaderSupply(self), offset=start, known=first, shared=self.shared,

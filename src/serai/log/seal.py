@@ -238,7 +238,7 @@ def expand(data: DataFiles) -> Iterator[int]:
 def expand_page(data: DataFiles, number: int) -> None:
     """Writes the plain page beside the compressed one, which from then on is not looked at."""
     target = data.files.path(number)
-    made = new_name(target)
+    made = new_name(data.sealed.path(number))  # a starting writer sweeps half-made pages, and this is not its own
     sealed = data.sealed_page(number)
     if sealed is None:
         return

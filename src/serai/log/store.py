@@ -12,9 +12,10 @@ Invariants
 import errno
 import os
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from mmap import PAGESIZE
 from pathlib import Path
 
@@ -177,12 +178,15 @@ class PageFiles:
         """Lets the mapping of a page go whose file is no longer there."""
         self._pages.pop(number, None)
 
-    def sweep(self) -> None:
-        """Removes what a killed writer left half made; only under the writer's lock."""
+    def sweep(self, *, older_than_s: float = 0) -> None:
+        """Removes what killed writers left half made: at once under the writer's lock, else by age."""
         half_made = re.compile(rf"\d+{re.escape(self.suffix)}\.[0-9a-f]{{1,12}}\.new")
         for name in os.listdir(self.directory):
             if half_made.fullmatch(name):
-                (self.directory / name).unlink(missing_ok=True)
+                path = self.directory / name
+                with suppress(FileNotFoundError):
+                    if time.time() - path.stat().st_mtime >= older_than_s:
+                        path.unlink()
 
 
 @contextmanager

@@ -130,6 +130,7 @@ class SharedSupply:
             with space_for(directory / name):
                 (directory / name).mkdir(exist_ok=True)
             self._data.files.sweep()
+            index.sweep(older_than_s=limits.HALF_MADE_AGE_S)
             self.state = Page(self._state_fd, STATE_BYTES, True)
             self._resume()
         except BaseException:
@@ -285,6 +286,8 @@ class ReaderSupply:
         numbers = self._index.numbers()
         if number in numbers or not numbers or number > numbers[-1]:  # half-made, or not made yet
             return
+        if self._index.path(number).exists():  # made while the directory was listed: the later page was later
+            return
         self._missing = -1
         path = self._index.path(number)
         if number < numbers[0]:
@@ -294,9 +297,14 @@ class ReaderSupply:
             )
         raise Corrupt(
             f"{path} is missing although later index pages are there, so the messages from offset {offset} to "
-            f"{(number + 1) * self._index.page_bytes} cannot be found; seek behind them to go on",
+            f"{(number + 1) * self._index.page_bytes} cannot be found; reading goes on behind them",
             file=str(path), expected="an index page", found="no file",
         )  # fmt: skip
+
+    def resume(self, offset: int) -> int:
+        """Where reading goes on when the page of an offset is missing: the next one that is there."""
+        later = [number for number in self._index.numbers() if number * self._index.page_bytes > offset]
+        return later[0] * self._index.page_bytes if later else offset
 
     def data(self, name: int) -> Fetch:
         if not self._home.shared:
