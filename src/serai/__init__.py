@@ -9,11 +9,12 @@
 Names are loaded when they are first used, so that `import serai` costs nothing that is not needed.
 """
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-if not sys.platform.startswith("linux"):
-    raise ImportError(f"serai runs on Linux (x86-64 and aarch64); this is {sys.platform}")
+if not sys.platform.startswith("linux") or os.uname().machine not in ("x86_64", "aarch64"):
+    raise ImportError(f"serai runs on Linux on x86-64 and aarch64; this is {sys.platform} on {os.uname().machine}")
 
 if TYPE_CHECKING:
     from serai._core.arrow import Batch as Batch

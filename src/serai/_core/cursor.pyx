@@ -22,7 +22,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from serai._core.crc cimport crc32c
-from serai._core.pages cimport FLAG, SLOT, Page, load_acquire, relax
+from serai._core.pages cimport FLAG, SLOT, Page, load_acquire, place_sum, relax
 
 cdef enum:
     TABLE = 64                       # windows a lane remembers
@@ -295,15 +295,10 @@ cdef class Cursor:
 
     cdef int check_sum(self, uint64_t stamp) except -1:
         cdef View view = self.view
-        cdef char[20] place
-        cdef int32_t size = <int32_t>view.size
         cdef uint32_t want = (stamp >> 32) & 0xFFFFFF, got
         if want == 0:
             return 0
-        memcpy(place, &view.offset, 8)
-        memcpy(place + 8, &view.begin, 8)
-        memcpy(place + 16, &size, 4)
-        got = crc32c(crc32c(0, view.base, view.size), place, 20) & 0xFFFFFF
+        got = place_sum(crc32c(0, view.base, view.size), view.offset, view.begin, view.size)
         if got != want:
             self.damaged(view.size, f"its checksum is {want:06x}, its bytes have {got:06x}")
         return 0

@@ -14,6 +14,8 @@ cdef enum:
     SLOT = 16          # bytes of an index entry
     FLAG = 0x7F        # end flag of a published entry
 
+cdef uint32_t place_sum(uint32_t crc, int64_t offset, int64_t begin, int64_t size) noexcept nogil
+
 cdef class Page:
     cdef char* base
     cdef readonly Py_ssize_t length

@@ -7,6 +7,8 @@ SLOT_BYTES: Final[int]
 PUBLISHED: Final[int]
 MESSAGE_BYTES_MAX: Final[int]
 
+def entry_sum(crc: int, offset: int, begin: int, size: int) -> int: ...
+
 @final
 class Page:
     def __new__(cls, fd: int, length: int, writable: bool) -> Page: ...

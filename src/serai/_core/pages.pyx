@@ -38,10 +38,27 @@ cdef extern from "atomics.h" nogil:
 
 SLOT_BYTES = SLOT
 PUBLISHED = FLAG
-MESSAGE_BYTES_MAX = 0x7FFFFFFF
 cdef enum:
     MESSAGE_MAX = 0x7FFFFFFF
     CHUNK = 32 << 20                 # most bytes a bulk append asks to have reserved at once
+
+
+MESSAGE_BYTES_MAX = MESSAGE_MAX
+
+
+cdef uint32_t place_sum(uint32_t crc, int64_t offset, int64_t begin, int64_t size) noexcept nogil:
+    """The 24-bit checksum of an entry: CRC-32C of its payload (`crc`), then of where it stands."""
+    cdef char[20] place
+    cdef int32_t short_size = <int32_t>size
+    memcpy(place, &offset, 8)
+    memcpy(place + 8, &begin, 8)
+    memcpy(place + 16, &short_size, 4)
+    return crc32c(crc, place, 20) & 0xFFFFFF
+
+
+def entry_sum(crc, offset, begin, size):
+    """The checksum of an entry whose payload has the CRC-32C `crc`."""
+    return place_sum(crc, offset, begin, size)
 
 
 @cython.final
@@ -247,16 +264,11 @@ cdef class Appender:
         return 0
 
     cdef uint32_t total(self, int64_t size):
-        """The 24-bit checksum of the open message: payload, then where it stands."""
-        cdef char[20] place
-        cdef int32_t short_size = <int32_t>size
+        """The 24-bit checksum of the open message."""
         cdef uint32_t crc = self.sum
         if self.at > self.sum_at:
             crc = crc32c(crc, self.sum_at, self.at - self.sum_at)
-        memcpy(place, &self.slot_offset, 8)
-        memcpy(place + 8, &self.begin, 8)
-        memcpy(place + 16, &short_size, 4)
-        return crc32c(crc, place, 20) & 0xFFFFFF
+        return place_sum(crc, self.slot_offset, self.begin, size)
 
     cdef int64_t publish(self) except -1:
         """Publishes the open message.

@@ -11,19 +11,17 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.string cimport memcpy
 
 
 from serai._core.arrow cimport Batch
 from serai._core.crc cimport crc32c
 from serai._core.pack cimport Message
 from serai._core.cursor cimport Cursor, View
-from serai._core.pages cimport SLOT
-from serai._core.values cimport kind_of, take_value
+from serai._core.pages cimport SLOT, place_sum
+from serai._core.values cimport FIELDS_MAX, kind_of, take_value
 
 cdef enum:
     BATCH_MAX = 0x7FFFFFFF
-    FIELDS_MAX = 64
     MANY = 1 << 16                   # messages of several producers that one batch takes at most
 
 
@@ -112,14 +110,10 @@ cdef class Reader(Cursor):
 
     cdef bint sound(self, const char* slot, int64_t offset, const char* body):
         """Whether an entry's 24-bit checksum fits its bytes."""
-        cdef char[20] place
         cdef uint64_t stamp = (<const uint64_t*>slot)[1]
         cdef uint64_t want = (stamp >> 32) & 0xFFFFFF
-        if want == 0:
-            return True
-        memcpy(place, &offset, 8)
-        memcpy(place + 8, slot, 12)
-        return crc32c(crc32c(0, body, <int32_t>stamp), place, 20) & 0xFFFFFF == want
+        cdef int32_t size = <int32_t>stamp
+        return want == 0 or place_sum(crc32c(0, body, size), offset, (<const int64_t*>slot)[0], size) == want
 
     cdef Batch gathered(self, int64_t max_bytes):
         """Messages of several producers, copied together in their order."""

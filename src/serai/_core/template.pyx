@@ -23,11 +23,10 @@ from libc.string cimport memcpy, memset
 
 from serai._core.arrow cimport ArrowArray, ArrowSchema, Source
 from serai._core.pack cimport Writer
-from serai._core.values cimport (BIG_INTEGER, DECIMAL, SIZED_BYTES, STRING, UNICODE, kind_of, put_big, put_big_unscaled,
+from serai._core.values cimport (BIG_INTEGER, DECIMAL, FIELDS_MAX, SIZED_BYTES, STRING, UNICODE, kind_of, put_big, put_big_unscaled,
                                  put_unicode, put_unscaled, put_value)
 
 cdef enum:
-    FIELDS_MAX = 64
     BLOCK = 4096                     # messages of a 64-bit column that are handed on together
 
 

@@ -8,6 +8,9 @@ from serai._core.pages cimport Appender
 cdef enum Kind:
     BYTE, BOOLEAN, SHORT, CHAR, INT, LONG, FLOAT, DOUBLE, STRING, UNICODE, DECIMAL, BIG_INTEGER, BYTES, SIZED_BYTES
 
+cdef enum:
+    FIELDS_MAX = 64                  # of one template, of one row
+
 cdef extern from "stdint.h":
     const int64_t INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX
 

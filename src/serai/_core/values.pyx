@@ -40,6 +40,7 @@ KINDS = ("byte", "boolean", "short", "char", "int", "long", "float", "double", "
 cdef dict KIND_NUMBERS = {name: number for number, name in enumerate(KINDS)}
 cdef object Decimal = None
 cdef enum:
+    DECIMAL_MAX = 65536              # bytes of an unscaled value
     SHORT_MAX = 127                  # scale and length of the short decimal form are below 128
 
 
@@ -212,8 +213,15 @@ cdef int put_unscaled(Appender w, int64_t unscaled, int64_t scale, bint java) ex
     put_decimal_head(w, scale, 16 - i, java)
     return w.put(raw + i, 16 - i)
 
+cdef int check_decimal(int64_t n) except -1:
+    """Turning digits into a number takes time that grows with their square: 64 KiB take half a second."""
+    if n > DECIMAL_MAX:
+        raise ValueError(f"a decimal has at most {DECIMAL_MAX} bytes of digits, this one has {n}")
+    return 0
+
 cdef int put_big_unscaled(Appender w, object unscaled, int64_t scale, bint java) except -1:
     cdef bytes raw = minimal(unscaled)
+    check_decimal(len(raw))
     put_decimal_head(w, scale, len(raw), java)
     return w.put(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
 
@@ -395,7 +403,9 @@ cdef object take_decimal(View m, bint java):
             unscaled = unscaled * 256 + <uint8_t>p[0]
         p = scientific(text + 47, unscaled, -scale)
         return decimal_class()(PyUnicode_DecodeASCII(p, text + 47 - p, NULL))
-    number = decimal_class()(int.from_bytes(take_raw(m, n, "decimal"), "big", signed=True)).as_tuple()
+    raw = take_raw(m, n, "decimal")
+    check_decimal(n)
+    number = decimal_class()(int.from_bytes(raw, "big", signed=True)).as_tuple()
     return decimal_class()((number.sign, number.digits, -scale))
 
 cdef object take_value(View m, int kind, bint java):

@@ -43,7 +43,7 @@ def _refuse(args: Namespace, path: Path, kind: str) -> None:
         )  # fmt: skip
     if kind == "multi" and "producer" in args and not producer:
         raise Failure(
-            f"cannot {args.aim.format(dir=path)}", "it is a queue of several producers, and each writes under a producer name of its own",
+            f"cannot {args.aim.format(dir=path)}", "several producers write into it, each under a producer name of its own",
             f"{args.parser.prog} {path} --producer AA0 ...", code=USAGE,
         )  # fmt: skip
     if kind == "single" and producer:

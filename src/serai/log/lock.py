@@ -48,9 +48,19 @@ def unlock(fd: int, *, start: int = 0, length: int = 0) -> None:
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, start, length))
 
 
-def is_locked(fd: int) -> bool:
-    """Whether somebody else holds any lock on the file; takes none."""
-    answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, 0, 0))
+def is_held(path: Path) -> bool:
+    """Whether somebody else holds any lock on the file; takes none.
+
+    A file that is not there is held by nobody; any other failure to open it tells nothing and is raised.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, 0, 0))
+    finally:
+        os.close(fd)
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 

@@ -25,7 +25,7 @@ from serai.log.format import (
     STORED_NAME,
     name_text,
 )  # fmt: skip
-from serai.log.lock import is_locked
+from serai.log.lock import is_held
 from serai.log.seal import DataFiles
 from serai.log.store import PageFiles
 
@@ -93,13 +93,9 @@ class Place:
     def at_work(self, producer: str) -> bool:
         """Whether a producer lives: it holds the lock of its state file."""
         try:
-            fd = os.open(self.path / (producer + STATE), os.O_RDONLY | os.O_CLOEXEC)
-        except (OSError, ValueError):
+            return is_held(self.path / (producer + STATE))
+        except (OSError, ValueError):  # a damaged name, or a file nobody may open: not at work as far as can be seen
             return False
-        try:
-            return is_locked(fd)
-        finally:
-            os.close(fd)
 
 
 def _likely_page_bytes(lengths: list[int]) -> int:

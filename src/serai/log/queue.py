@@ -35,6 +35,7 @@ from serai.log.format import (
     OFFSET_MAX,
     PRODUCER_NAME,
     STATE,
+    STORED_NAME,
     name_number,
 )
 from serai.log.seal import DataFiles
@@ -392,7 +393,7 @@ class MultiQueue(Directory):
 
     def producers(self) -> list[str]:
         names = {path.stem for path in self.path.glob("*" + STATE)}
-        return sorted(name for name in names if PRODUCER_NAME.fullmatch(name))
+        return sorted(name for name in names if STORED_NAME.fullmatch(name))
 
     def _ends(self) -> Iterator[tuple[DataFiles, int]]:
         if not self.measure():

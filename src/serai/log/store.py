@@ -172,7 +172,8 @@ class PageFiles:
                 raise
             with space_for(path):
                 reserve(fd, 0, min(_page_end(need), self.page_bytes))
-        os.ftruncate(fd, self.page_bytes)
+        with space_for(path):  # the limit of a file's size may be lower than the page size
+            os.ftruncate(fd, self.page_bytes)
 
     def forget(self, number: int) -> None:
         """Lets the mapping of a page go whose file is no longer there."""

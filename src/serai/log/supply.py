@@ -12,7 +12,7 @@ from typing import Protocol
 
 from serai import limits
 from serai._core.crc import crc32c
-from serai._core.pages import Page
+from serai._core.pages import Page, entry_sum
 from serai.errors import Closed, Corrupt, DeadProducer, Locked, Misuse, SeraiError
 from serai.log import recovery
 from serai.log.format import (
@@ -25,7 +25,7 @@ from serai.log.format import (
     name_number,
     name_text,
 )  # fmt: skip
-from serai.log.lock import WriterLock, is_locked, try_lock, unlock
+from serai.log.lock import WriterLock, is_held, try_lock, unlock
 from serai.log.seal import DataFiles
 from serai.log.store import PageFiles, Runway, reserve, space_for, sync_directory
 
@@ -72,12 +72,8 @@ class WriterSupply:
             want = int.from_bytes(entry.tag, "little")
             if not (summed and want):
                 return True
-            place = (
-                entry.offset.to_bytes(8, "little")
-                + entry.begin.to_bytes(8, "little")
-                + entry.size.to_bytes(4, "little")
-            )
-            return crc32c(place, crc32c(data.read(entry.begin, entry.size))) & 0xFFFFFF == want
+            payload = data.read(entry.begin, entry.size)
+            return entry_sum(crc32c(payload), entry.offset, entry.begin, entry.size) == want
 
         return sound
 
@@ -342,23 +338,13 @@ class ReaderSupply:
         producer = name_text(name)
         if not STORED_NAME.fullmatch(producer):
             return self._bad_name(name)
-        if self._at_work(producer):
+        if is_held(self.directory / (producer + STATE)):
             return None
         return DeadProducer(
             f"producer {producer} of {self.directory} is not running and left the entry at offset {offset} unfinished; it is "
             "skipped. The producer completes it when it starts again, for readers that have not passed it",
             offset=offset, producer=producer,
         )  # fmt: skip
-
-    def _at_work(self, producer: str) -> bool:
-        try:
-            fd = os.open(self.directory / (producer + STATE), os.O_RDONLY | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):  # any other failure tells nothing about the producer
-            return False
-        try:
-            return is_locked(fd)
-        finally:
-            os.close(fd)
 
     def damage(self, offset: int, begin: int, size: int, name: int, text: str) -> Corrupt:
         number, position = divmod(offset, self._index.page_bytes)
