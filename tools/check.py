@@ -26,8 +26,9 @@ def core_modules() -> list[str]:
     return sorted(f"serai._core.{path.stem}" for path in (ROOT / "src/serai/_core").glob("*.pyx"))
 
 
+# stubtest opens mypy's default cache and cannot be told another; two that make it at once find it locked.
 CHECKS = {
-    "types": [PYTHON, "-m", "mypy"],
+    "types": [PYTHON, "-m", "mypy", "--cache-dir", ".mypy_cache/types"],
     "stubs": [PYTHON, "-m", "mypy.stubtest", "--concise", "--allowlist", "tools/stubtest.allow", *core_modules()],
     "laws": [PYTHON, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "tests/laws"],
     "imports": [str(BIN / "lint-imports"), "--no-cache"],
