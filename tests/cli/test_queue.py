@@ -377,3 +377,10 @@ def test_directory_that_may_not_be_written_has_its_own_code(tmp_path: Path) -> N
     done = subprocess.run(command, capture_output=True, env=environment(), timeout=60)
     assert done.returncode == 4, done.stderr
     assert b"Permission denied" in done.stderr
+
+
+def test_put_asks_for_the_directory_alone(tmp_path: Path) -> None:
+    """Texts are optional: without any, stdin is read."""
+    done = serai("queue", "put", cwd=tmp_path)
+    assert done.code == 2
+    assert "required: DIR\n" in done.err

@@ -7,6 +7,7 @@ clean-up or another program left in a strange state; the limits of the format.
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -188,6 +189,22 @@ def test_page_files_of_unequal_length_are_refused(tmp_path: Path) -> None:
     with pytest.raises(serai.Corrupt, match="64") as raised:
         serai.Queue(tmp_path, "r")
     assert str(tmp_path) in str(raised.value)
+
+
+def test_data_page_of_another_length_between_others_is_refused_where_it_is_read(tmp_path: Path) -> None:
+    """Opening looks at the oldest and newest only; what is around it is read."""
+    page = "2.qd"
+    with serai.Queue(tmp_path, page_size=64) as queue:
+        queue.writer().append_many([bytes([number]) * 16 for number in range(20)])
+    os.truncate(tmp_path / page, 128)
+    with serai.Queue(tmp_path, "r") as queue:
+        reader = queue.reader()
+        assert [next(reader).payload[0] for _ in range(8)] == list(range(8))
+        for _ in range(4):
+            with pytest.raises(serai.Corrupt, match=rf"{page} has 128 bytes.*64") as raised:
+                next(reader)
+        assert raised.value.file == str(tmp_path / page)
+        assert [message.payload[0] for message in reader] == list(range(12, 20))
 
 
 def test_page_file_whose_length_is_no_power_of_two_is_refused(tmp_path: Path) -> None:

@@ -50,7 +50,9 @@ def add(nouns: "_SubParsersAction[Parser]") -> None:
 def _add_put(verbs: "_SubParsersAction[Parser]") -> None:
     parser = verb(verbs, "put", put, text="write messages: each TEXT, or each line of stdin", aim="write to {dir}",
                   example="serai queue put greetings hello world")  # fmt: skip
-    parser.add_argument("text", metavar="TEXT", nargs="*", help="one message each; without any, stdin is read")
+    parser.add_argument(
+        "text", metavar="TEXT", nargs="*", default=[], help="one message each; without any, stdin is read"
+    )
     parser.add_argument("--input", choices=("text", "base64", "hex", "raw"), default="text",
                         help="what a TEXT or line is; raw takes all of stdin as one message (default: text)")  # fmt: skip
     parser.add_argument(

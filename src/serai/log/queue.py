@@ -8,10 +8,13 @@ Invariants
 - there is one writer of a directory (of a producer name), and each queue gives the same one every time
 - readers need no lock and may be in other threads and processes, each with a reader of its own
 - the page size is that of the directory; an argument or the environment speaks only for a new one
+- opening looks at the oldest and newest of the data pages, so it takes as long in a large queue as in a small one;
+  the others are held to the same length when they are mapped
 """
 
 import os
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,6 +44,8 @@ from serai.log.format import (
 from serai.log.seal import DataFiles
 from serai.log.store import PageFiles
 from serai.log.supply import ReaderSupply, SharedSupply, WriterSupply
+
+PAGES = (INDEX, INDEX_JAVA, DATA)
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,9 @@ class Directory:
     def measure(self) -> int:
         """The page size of the directory, 0 while it has no pages."""
         if self._page_bytes == 0:
-            found = recovery.page_sizes(self.path, (INDEX, INDEX_JAVA, DATA))
+            found = recovery.page_sizes(self.path, PAGES, data_ends=True)
+            if len(set(found.values())) != 1:  # none, or one that is odd: all of them tell
+                found = recovery.page_sizes(self.path, PAGES)
             if found:
                 self._settle(_common_size(self.path, found))
         return self._page_bytes
@@ -290,8 +297,7 @@ def _disk_bytes(directory: Path) -> int:
 
 def _common_size(directory: Path, found: dict[Path, int]) -> int:
     """The one length of all page files."""
-    sizes = list(found.values())
-    common = max(sizes, key=sizes.count)
+    common, _count = Counter(found.values()).most_common(1)[0]
     for path, size in found.items():
         if size != common:
             raise Corrupt(

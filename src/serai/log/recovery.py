@@ -17,13 +17,12 @@ Invariants
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from serai import limits
 from serai.errors import Corrupt
-from serai.log.format import PUBLISHED, SLOT, SLOT_BYTES, STORED_NAME
+from serai.log.format import DATA, PUBLISHED, SLOT, SLOT_BYTES, STORED_NAME
 from serai.log.store import PageFiles
 
 BLOCK = 1 << 20
@@ -112,6 +111,8 @@ def find_end(index: PageFiles, *, shared: bool) -> int:
 
 def first_offset(index: PageFiles) -> int:
     """The lowest offset there is."""
+    if index.path(0).exists():  # nearly always, and quicker than listing them all
+        return 0
     numbers = index.numbers()
     return numbers[0] * index.page_bytes if numbers else 0
 
@@ -215,25 +216,39 @@ def unfinished(index: PageFiles, start: int, name: int) -> Entry | None:
     return None
 
 
-def page_sizes(directory: Path, suffixes: tuple[str, ...]) -> dict[Path, int]:
-    """Lengths of all page files below a directory; files of length 0 are half-made and do not count."""
-    found: dict[Path, int] = {}
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if entry.name.endswith(suffixes):
-                _note_size(entry, found)
-            elif STORED_NAME.fullmatch(entry.name) and entry.is_dir():
-                with os.scandir(entry.path) as inner:
-                    for page in inner:
-                        if page.name.endswith(suffixes):
-                            _note_size(page, found)
-    return found
+def page_sizes(directory: Path, suffixes: tuple[str, ...], *, data_ends: bool = False) -> dict[Path, int]:
+    """Lengths of all page files below a directory; files of length 0 are half-made and do not count.
+
+    With `data_ends`, of the data pages only the oldest and newest of each producer.
+    """
+    paths = [
+        path
+        for folder, names in _folders(str(directory))
+        for path in _pages(folder, names, suffixes, data_ends=data_ends)
+    ]
+    return {Path(path): size for path in paths if (size := _size(path))}
 
 
-def _note_size(entry: "os.DirEntry[str]", found: dict[Path, int]) -> None:
-    if not entry.name.partition(".")[0].isdigit():
-        return
-    with suppress(FileNotFoundError):  # compressed since it was listed
-        size = entry.stat().st_size
-        if size:
-            found[Path(entry.path)] = size
+def _folders(top: str) -> Iterator[tuple[str, list[str]]]:
+    """The directory and those of its producers, each with what is in it."""
+    names = os.listdir(top)
+    yield top, names
+    for name in [name for name in names if "." not in name]:  # pages are many, and their names have a dot
+        if STORED_NAME.fullmatch(name) and os.path.isdir(folder := f"{top}/{name}"):
+            yield folder, os.listdir(folder)
+
+
+def _pages(folder: str, names: list[str], suffixes: tuple[str, ...], *, data_ends: bool) -> Iterator[str]:
+    for suffix in suffixes:
+        stems = [name[: -len(suffix)] for name in names if name.endswith(suffix)]
+        numbers = sorted([int(stem) for stem in stems if stem.isdecimal()])
+        if data_ends and suffix == DATA:
+            numbers = numbers[:1] + numbers[1:][-1:]
+        yield from (f"{folder}/{number}{suffix}" for number in numbers)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:  # compressed since it was listed
+        return 0

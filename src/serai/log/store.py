@@ -53,19 +53,13 @@ class PageFiles:
 
     def numbers(self) -> list[int]:
         """The numbers of the pages that are there, in order."""
-        return sorted(self._numbers())
-
-    def _numbers(self) -> Iterator[int]:
-        cut = len(self.suffix)
         try:
-            with os.scandir(self.directory) as entries:
-                for entry in entries:
-                    digits = entry.name[:-cut]
-                    named = entry.name.endswith(self.suffix) and _NUMBER.fullmatch(digits)
-                    if named and int(digits) <= limits.PAGE_NUMBER_MAX:
-                        yield int(digits)
+            names = os.listdir(self.directory)
         except FileNotFoundError:
-            return
+            return []
+        digits = [name[: -len(self.suffix)] for name in names if name.endswith(self.suffix)]
+        found = [int(text) for text in digits if _NUMBER.fullmatch(text)]
+        return sorted(number for number in found if number <= limits.PAGE_NUMBER_MAX)
 
     def present(self, number: int) -> bool:
         """Whether the page is there with its full length."""
