@@ -51,8 +51,38 @@ class QueueFull(Refused):
     code = "queue-full"
 
 
+class Failed(Refused):
+    """The disk did not keep what it was given; nothing more is promised until the log is opened again."""
+
+    code = "disk-failed"
+
+
+class NewerFormat(Refused):
+    """Written by a later version of serai; nothing was changed."""
+
+    code = "newer-format"
+
+
+class OutOfRange(Refused):
+    """An ordinal, place or time that the log does not hold (any more, or yet)."""
+
+    code = "out-of-range"
+
+    def __init__(self, text: str, *, first: int, end: int) -> None:
+        super().__init__(text)
+        self.first = first
+        self.end = end
+
+
+class BadMessages(PeerError):
+    """A set of messages that cannot be right: nothing of it was stored."""
+
+
 class Corrupt(SeraiError):
     """Bytes on disk that cannot be right."""
+
+    ordinal: int | None = None  # of a log: the damaged record's first message
+    next_ordinal: int | None = None  # and where reading can go on
 
     def __init__(
         self, text: str, *, file: str, position: int | None = None, expected: object = None, found: object = None

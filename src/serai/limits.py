@@ -32,3 +32,17 @@ DEAD_AFTER_MS = 1  # a claimed entry is looked into after this long
 FRAME_BYTES = 128 * KIB  # content of one frame of a compressed page
 SPIN_LOOKS = 2000  # looks at the tail before a follower gives the processor away
 IDLE_SLEEP_MAX_S = 0.001  # longest sleep of a follower that backs off
+
+# The partition log.
+LOG_PAGE_BYTES_DEFAULT = 64 * MIB
+LOG_PAGE_BYTES_MIN = 4 * KIB
+STATE_PAGE_BYTES = 1 * MIB  # a state log writes a snapshot of itself whenever a page of this length is full
+RECORD_WINDOW_FIRST = 32 * KIB
+PART_BYTES = 1 * MIB  # a longer set of messages is stored as several records, cut between messages
+INFLATED_MAX = 64 * MIB  # what the wrappers of one request may hold altogether
+NESTED_MAX = 8  # wrappers within wrappers
+FLUSH_EVERY_S = 1.0  # what was only received reaches the disk within this time
+MARK_EVERY_S = 10.0  # a mark is written when this much time
+MARK_EVERY_BYTES = 16 * MIB  # or so many bytes went by since the last one: recovery reads what lies above it
+SYNC_TOGETHER = 32  # from so many partitions on one turn asks the file system to sync as a whole
+SPARES_MAX = 2  # data pages of a partition that wait to be used again

@@ -424,6 +424,21 @@ def redress(data, int source, int target, *, int64_t inflated_max, int depth_max
         PyBuffer_Release(&view)
 
 
+cdef int patch_entries(char* base, const char* end, int dress, Server* server) except -1 nogil:
+    """As `patch`, of entries that were validated and are exact."""
+    cdef Dresser d
+    cdef Entry e
+    memset(&d, 0, sizeof(Dresser))
+    memset(&e, 0, sizeof(Entry))
+    d.target = dress
+    d.partition, d.index, d.term, d.store_time = server.partition, server.index, server.term, server.store_time
+    d.client, d.client_size = server.client, server.client_size
+    while base < end and take(dress, base, end, &e) == 0:
+        set_in_place(&d, &e, base)
+        base += e.size
+    return 0
+
+
 cdef int64_t patch_set(Walk* w, Dresser* d, char* base, const char* end) except -1 nogil:
     cdef const char* p = base
     cdef Entry e

@@ -36,6 +36,9 @@ cdef extern from "atomics.h" nogil:
     int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE
     int MADV_POPULATE_WRITE, MADV_RANDOM
 
+cdef extern from "unistd.h" nogil:
+    int syncfs(int fd)
+
 SLOT_BYTES = SLOT
 PUBLISHED = FLAG
 cdef enum:
@@ -59,6 +62,15 @@ cdef uint32_t place_sum(uint32_t crc, int64_t offset, int64_t begin, int64_t siz
 def entry_sum(crc, offset, begin, size):
     """The checksum of an entry whose payload has the CRC-32C `crc`."""
     return place_sum(crc, offset, begin, size)
+
+
+def sync_file_system(int fd):
+    """Brings everything that is dirty on the file system of `fd` to its disk.  Runs without the GIL."""
+    cdef int failed
+    with nogil:
+        failed = syncfs(fd)
+    if failed:
+        PyErr_SetFromErrno(OSError)
 
 
 @cython.final
@@ -129,6 +141,18 @@ cdef class Page:
             memcpy(self.base + position, view.buf, view.len)
         finally:
             PyBuffer_Release(&view)
+
+    def load(self, Py_ssize_t position):
+        """The number at `position`, which is a multiple of 8, with acquire order."""
+        if position & 7 or not 0 <= position <= self.length - 8:
+            raise ValueError(f"no number at {position} of a page of {self.length} bytes")
+        return <int64_t>load_acquire(self.base + position)
+
+    def store(self, Py_ssize_t position, int64_t value):
+        """Stores a number with release order: whoever loads it sees all that was written before."""
+        if not self.writable or position & 7 or not 0 <= position <= self.length - 8:
+            raise ValueError(f"no number at {position} of a page of {self.length} bytes")
+        store_release(self.base + position, <uint64_t>value)
 
     def finish(self, Py_ssize_t position, int64_t begin):
         """Completes a claimed entry: begin first, then the flag."""

@@ -22,6 +22,7 @@ INDEX_JAVA = ".qmx"
 DATA = ".qd"
 STATE = ".qm"
 COMPRESSED = ".qd.zst"
+RECORDS = ".qr"
 
 SLOT = struct.Struct("<qi3sB")  # begin, size, name (reversed) or checksum, flag
 STATE_LAYOUT = struct.Struct("<qqqq")  # end A, end B, offset of the last entry, unused
@@ -34,11 +35,65 @@ CHECKSUMS = ("index24",)
 PRODUCER_NAME = re.compile(r"[A-Za-z0-9]{3}")
 STORED_NAME = re.compile(r"[0-9A-z]{3}")  # the Java library also lets the six characters between Z and a through
 WRITER_LOCK_BYTE = 1 << 62  # of the newest index page: no program ever has bytes there
+READER_LOCK_BYTE = WRITER_LOCK_BYTE + 1  # of a log's data pages, held as long as one is mapped for reading
+
+FORMAT_FILE = "format"
+MARKS_FILE = "marks"
+LOG_VERSION = 1  # of a partition directory
+STORE_VERSION = 1  # of a data directory
+
+MARKS_BYTES = 4096
+MARK_AT = (0, 1024)  # the two marks, on sectors of their own
+LIVE_AT = 2048  # numbers that a running writer keeps for other readers; worth nothing after a power cut
+MARK = struct.Struct("<4sIQIIqqqqqqqq")
+MARK_MAGIC = b"SRMK"
+# Numbers of the live area, in steps of 8 bytes; the first five are written by `_core.records`.
+(LIVE_END, LIVE_RECORD_END, LIVE_DATA_END, LIVE_PLACE, LIVE_TIME, LIVE_COMMITTED, LIVE_COMMITTED_PLACE, LIVE_FIRST,
+ LIVE_FIRST_RECORD, LIVE_FIRST_PLACE, LIVE_EPOCH, LIVE_BOOT) = range(LIVE_AT, LIVE_AT + 96, 8)  # fmt: skip
 
 __all__ = [
-    "CHECKSUMS", "COMPRESSED", "DATA", "DIALECTS", "INDEX", "INDEX_JAVA", "MESSAGE_BYTES_MAX", "MODES",
-    "OFFSET_MAX", "PRODUCER_NAME",
-    "PUBLISHED", "SLOT", "SLOT_BYTES", "STATE", "STATE_BYTES", "STATE_LAYOUT", "STORED_NAME", "WRITER_LOCK_BYTE", "name_number",
+    "CHECKSUMS",
+    "COMPRESSED",
+    "DATA",
+    "DIALECTS",
+    "FORMAT_FILE",
+    "INDEX",
+    "INDEX_JAVA",
+    "LIVE_AT",
+    "LIVE_BOOT",
+    "LIVE_COMMITTED",
+    "LIVE_COMMITTED_PLACE",
+    "LIVE_DATA_END",
+    "LIVE_END",
+    "LIVE_EPOCH",
+    "LIVE_FIRST",
+    "LIVE_FIRST_PLACE",
+    "LIVE_FIRST_RECORD",
+    "LIVE_PLACE",
+    "LIVE_RECORD_END",
+    "LIVE_TIME",
+    "LOG_VERSION",
+    "MARK",
+    "MARKS_BYTES",
+    "MARKS_FILE",
+    "MARK_AT",
+    "MARK_MAGIC",
+    "MESSAGE_BYTES_MAX",
+    "MODES",
+    "OFFSET_MAX",
+    "PRODUCER_NAME",
+    "PUBLISHED",
+    "READER_LOCK_BYTE",
+    "RECORDS",
+    "SLOT",
+    "SLOT_BYTES",
+    "STATE",
+    "STATE_BYTES",
+    "STATE_LAYOUT",
+    "STORED_NAME",
+    "STORE_VERSION",
+    "WRITER_LOCK_BYTE",
+    "name_number",
     "name_text",
 ]  # fmt: skip
 

@@ -34,8 +34,17 @@ def _flock(kind: int, start: int, length: int) -> bytes:
 
 def try_lock(fd: int, *, start: int = 0, length: int = 0) -> bool:
     """Takes a write lock if nobody else has one."""
+    return _take(fd, fcntl.F_WRLCK, start, length)
+
+
+def try_share(fd: int, *, start: int = 0, length: int = 0) -> bool:
+    """Takes a read lock, of which there may be many, if nobody has a write lock."""
+    return _take(fd, fcntl.F_RDLCK, start, length)
+
+
+def _take(fd: int, kind: int, start: int, length: int) -> bool:
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, start, length))
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _flock(kind, start, length))
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return False

@@ -12,6 +12,7 @@ Invariants
 import errno
 import os
 import re
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -23,8 +24,10 @@ from serai import limits
 from serai._core.pages import Page
 from serai.errors import Corrupt, DiskFull, QueueFull, Refused
 from serai.log import residency
-from serai.log.lock import WriterLock
+from serai.log.format import READER_LOCK_BYTE
+from serai.log.lock import WriterLock, try_lock, try_share
 
+SPARE = ".spare"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EFAULT)  # EFAULT: see Runway
 
@@ -32,6 +35,19 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EFAULT)  # EFAULT: s
 def reserve(fd: int, start: int, stop: int) -> None:
     """Reserves the blocks of start..stop; OSError when there is no space."""
     os.posix_fallocate(fd, start, stop - start)
+
+
+def hold(fd: int, path: Path) -> bool:
+    """Locks a page for reading; False when it is being given up, or its name means another file by now.
+
+    The lock belongs to the open file, which the mapping keeps alive: it ends when the last span of the page does.
+    """
+    if not try_share(fd, start=READER_LOCK_BYTE, length=1):
+        return False
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def new_name(path: Path) -> Path:
@@ -42,10 +58,11 @@ def new_name(path: Path) -> Path:
 class PageFiles:
     """The page files of one stream in one directory."""
 
-    def __init__(self, directory: Path, suffix: str, page_bytes: int) -> None:
+    def __init__(self, directory: Path, suffix: str, page_bytes: int, *, held: bool = False) -> None:
         self.directory = directory
         self.suffix = suffix
         self.page_bytes = page_bytes
+        self.held = held  # a page is locked for as long as it is mapped for reading, so that nobody uses it again
         self._pages: OrderedDict[int, Page] = OrderedDict()
 
     def path(self, number: int) -> Path:
@@ -79,7 +96,7 @@ class PageFiles:
                 return None
             try:
                 size = os.fstat(fd).st_size
-                if size == 0:
+                if size == 0 or (self.held and not hold(fd, path)):
                     return None
                 self._check_size(path, size)
                 page = Page(fd, self.page_bytes, False)
@@ -136,8 +153,11 @@ class PageFiles:
     def _make(self, path: Path, number: int, window: int, need: int, lock: WriterLock | None) -> int | None:
         """Makes a page whole under another name, then names it; None when somebody else was faster."""
         made = new_name(path)
+        spare = self.spare()
+        if spare is not None:
+            os.rename(spare, made)
         with space_for(path):
-            fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            fd = os.open(made, os.O_RDWR | (0 if spare else os.O_CREAT | os.O_EXCL) | os.O_CLOEXEC, 0o644)
         try:
             self._size(fd, path, window, need)
             if lock is not None:
@@ -172,6 +192,32 @@ class PageFiles:
     def forget(self, number: int) -> None:
         """Lets the mapping of a page go whose file is no longer there."""
         self._pages.pop(number, None)
+
+    def forget_all(self) -> None:
+        self._pages.clear()
+
+    def spares(self) -> list[Path]:
+        """Pages that were given up and wait to be used again."""
+        return sorted(self.directory.glob(f"*{self.suffix}{SPARE}"))
+
+    def spare(self) -> Path | None:
+        """One of them; its bytes are old ones, so only a stream whose records are summed keeps any."""
+        return next(iter(self.spares()), None) if self.held else None
+
+    def give_up(self, number: int, *, keep: bool) -> None:
+        """Removes a page, or keeps its file as a spare if nobody reads it any more."""
+        path = self.path(number)
+        self.forget(number)
+        if keep and len(self.spares()) < limits.SPARES_MAX:
+            with suppress(FileNotFoundError):
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    if try_lock(fd, start=READER_LOCK_BYTE, length=1):  # goes with the descriptor: nobody maps it
+                        os.rename(path, path.with_name(path.name + SPARE))
+                        return
+                finally:
+                    os.close(fd)
+        path.unlink(missing_ok=True)
 
     def sweep(self, *, older_than_s: float = 0) -> None:
         """Removes what killed writers left half made: at once under the writer's lock, else by age."""
@@ -234,6 +280,7 @@ class Runway:
         self.dirty_from: int | None = None  # lowest page written since the last force
         self.made = False  # a file appeared since the last force
         self._lock = lock
+        self._swap = threading.Lock()  # number and descriptor belong together, also for the thread that flushes
         self._page: Page | None = None
         self._reserved = 0
         self._ready = 0
@@ -268,9 +315,12 @@ class Runway:
         except BaseException:
             os.close(fd)
             raise
-        self.release()
-        self.made = self.made or fresh
-        self.number, self.fd, self._page = number, fd, page
+        with self._swap:
+            before = self.fd
+            self.made = self.made or fresh
+            self.number, self.fd, self._page, self._ask = number, fd, page, None
+        if before >= 0:  # an interrupt here leaks a descriptor; closing it first might close somebody else's later
+            os.close(before)
         self._reserved = self._ready = position  # what is reserved already costs nothing to reserve again
 
     def _reserve(self, floor: int) -> None:
@@ -332,29 +382,63 @@ class Runway:
 
     def force(self) -> None:
         """Brings every page written since the last force to the disk."""
-        if self.dirty_from is None:
-            return
-        for number in range(self.dirty_from, self.number):
-            try:
-                fd = os.open(self.files.path(number), os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:  # compressed (and synced) or dropped meanwhile
-                continue
-            try:
-                os.fdatasync(fd)
-            finally:
-                os.close(fd)
-        os.fdatasync(self.fd)
-        if self.made:
-            sync_directory(self.files.directory)
-            self.made = False
-        self.dirty_from = self.number
+        dirty = self.dirty()
+        dirty.sync()
+        self.synced(dirty)
+
+    def dirty(self) -> "Dirty":
+        """What was written since the last force; another thread may bring it to the disk."""
+        with self._swap:
+            if self.dirty_from is None or self.fd < 0:
+                return Dirty(self.files, 0, -1, [], made=False)
+            return Dirty(self.files, self.dirty_from, self.number, [os.dup(self.fd)], made=self.made)
+
+    def synced(self, dirty: "Dirty") -> None:
+        """What `dirty` named is on the disk; the page it ended with may have been written again since."""
+        if dirty.last >= 0:
+            self.dirty_from = max(self.dirty_from or 0, dirty.last)
+            self.made = self.made and not (dirty.made and self.number == dirty.last)
 
     def release(self) -> None:
         """Lets the current page go."""
-        fd = self.fd
-        self.number, self.fd, self._page, self._ask = -1, -1, None, None
-        if fd >= 0:  # an interrupt here leaks a descriptor; closing it first might close somebody else's later
+        with self._swap:
+            fd = self.fd
+            self.number, self.fd, self._page, self._ask = -1, -1, None, None
+        if fd >= 0:
             os.close(fd)
+
+
+class Dirty:
+    """Pages to bring to the disk: older ones by name, the newest by a descriptor of its own."""
+
+    __slots__ = ("_fds", "_files", "_first", "last", "made")
+
+    def __init__(self, files: PageFiles, first: int, last: int, fds: list[int], *, made: bool) -> None:
+        self._files = files
+        self._first = first
+        self.last = last
+        self._fds = fds
+        self.made = made
+
+    def sync(self) -> None:
+        try:
+            for number in range(self._first, self.last):
+                try:
+                    fd = os.open(self._files.path(number), os.O_RDONLY | os.O_CLOEXEC)
+                except FileNotFoundError:  # compressed (and synced) or dropped meanwhile
+                    continue
+                self._fds.append(fd)
+                os.fdatasync(fd)
+            if self._fds:
+                os.fdatasync(self._fds[0])
+            if self.made:
+                sync_directory(self._files.directory)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        while self._fds:
+            os.close(self._fds.pop())
 
 
 def sync_directory(directory: Path) -> None:

@@ -1,0 +1,441 @@
+# cython: language_level=3, binding=False, boundscheck=False, wraparound=False, cdivision=True
+# cython: auto_pickle=False, embedsignature=True, embedsignature.format=clinic
+"""Reading records: from an ordinal, a place or a time to the record, and from the record to spans of messages.
+
+    ordinal --(slots: arithmetic)--> entry        ordinal, place, time --(records: binary search)--> head
+
+A span is a stretch of whole entries of one dress: a view of the mapped page, or for small ones bytes that were
+gathered.  A record's checksum is compared when it is read for the first time; what this process appended itself
+lies above `sure_from` and needs none.
+
+Invariants
+- a span never goes beyond the limit that the caller gives, and never starts inside an entry
+- bytes whose checksum does not fit are never given
+- nothing is read that the file system cannot deliver: pages are asked for before they are touched
+
+Left to others: how far may be read and which records are there (the caller), the words for damage (the supply).
+"""
+cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from serai._core.crc cimport crc32c
+from serai._core.cursor cimport Lane
+from serai._core.entries cimport JAFKA
+from serai._core.pages cimport FLAG, SLOT, Page
+from serai._core.records cimport HEAD, RECORD, SUMMED, VERSION_1, WRAPPED, Head as HeadBytes, Record
+
+from collections import namedtuple
+
+cdef extern from "atomics.h" nogil:
+    int MADV_POPULATE_READ
+cdef extern from "sys/mman.h" nogil:
+    int madvise(void* base, size_t length, int advice)
+cdef extern from "errno.h" nogil:
+    int errno, EFAULT, EHWPOISON
+
+cdef enum:
+    GATHER_BELOW = 4096                  # smaller pieces are copied together
+    GATHER_MAX = 65536                   # up to so many bytes
+    MEMORY_PAGE = 4096
+
+Head = namedtuple("Head", "length dress flags messages ordinal place place_length epoch time producer sequence transaction "
+                          "part begin", module="serai._core.trail")
+
+
+@cython.final
+@cython.freelist(64)
+cdef class Span:
+    """Whole entries of one dress, end to end; `lead` messages of the first one come before `ordinal`.
+
+    `place` is that of the first byte in the Jafka dress, of the record in the others.
+    """
+    cdef readonly object data
+    cdef readonly int dress
+    cdef readonly int64_t ordinal, lead, count, place, time
+    cdef readonly uint64_t transaction
+
+    def __repr__(self):
+        return (f"Span(ordinal={self.ordinal}, count={self.count}, dress={self.dress}, bytes={len(self.data)}, "
+                f"lead={self.lead}, place={self.place}, time={self.time})")
+
+
+cdef Span span_of(data, HeadBytes* head, int64_t ordinal, Piece* piece, int64_t count):
+    cdef Span span = Span.__new__(Span)
+    span.data = data
+    span.dress = head.dress
+    span.ordinal, span.lead, span.count = ordinal, piece.lead, count
+    span.place = head.place + (piece.start if head.dress == JAFKA else 0)
+    span.time, span.transaction = head.time, head.transaction
+    return span
+
+
+cdef struct Piece:                       # a part of one record
+    int64_t start                        # bytes behind the head
+    int64_t stop
+    int64_t lead
+    int64_t count
+
+
+@cython.final
+cdef class Trail:
+    """The reading end of a partition; it belongs to one thread.
+
+    `supply.data(offset, need)`, `.slots`, `.records` give (page, start of it) or None while the page is not there;
+    `supply.damage(record, begin, ordinal, text)` makes the error for bytes that cannot be right.
+    """
+    cdef object supply
+    cdef Lane data, slots, records
+    cdef int64_t mask
+    cdef uint32_t identity
+    cdef public int64_t sure_from        # record index offset; records from here on were checked
+    cdef dict sure                       # page of the record index -> a bit for each record below that
+    cdef int64_t hint                    # record that was found last
+
+    def __cinit__(self, supply, *, int64_t page_bytes, uint32_t identity, int64_t sure_from):
+        self.supply = supply
+        self.mask = page_bytes - 1
+        self.data = Lane(supply.data, page_bytes=page_bytes)
+        self.slots = Lane(supply.slots, page_bytes=page_bytes)
+        self.records = Lane(supply.records, page_bytes=page_bytes)
+        self.identity = identity
+        self.sure_from = sure_from
+        self.sure = {}
+        self.hint = -1
+
+    def forget(self):
+        """Lets all mapped pages go: some of them are no longer there, or are used again."""
+        self.data = Lane(self.supply.data, page_bytes=self.mask + 1)
+        self.slots = Lane(self.supply.slots, page_bytes=self.mask + 1)
+        self.records = Lane(self.supply.records, page_bytes=self.mask + 1)
+        self.hint = -1
+
+    # ---- finding ------------------------------------------------------------------------------------------
+
+    cdef Record* record_at(self, int64_t offset) except NULL:
+        cdef char* p = self.records.locate(offset, RECORD)
+        if p == NULL:
+            raise self.supply.damage(offset, -1, -1, "the page of this record index entry is missing")
+        return <Record*>p
+
+    cdef int64_t search(self, int64_t low, int64_t high, int field, int64_t value) except -1:
+        """Offset of the first entry in low..high whose field is above the value."""
+        cdef int64_t middle
+        while low < high:
+            middle = (low + high) // (2 * RECORD) * RECORD
+            if (<int64_t*>self.record_at(middle))[field] <= value:
+                low = middle + RECORD
+            else:
+                high = middle
+        return low
+
+    def find(self, int64_t ordinal, *, int64_t first, int64_t end):
+        """Record index offset of the record that holds the ordinal, among the entries first..end."""
+        return self.found(ordinal, first, end)
+
+    cdef int64_t found(self, int64_t ordinal, int64_t first, int64_t end) except -1:
+        cdef int64_t at = self.hint
+        if first <= at < end and self.record_at(at).ordinal <= ordinal:     # reading goes on where it was, or behind
+            if at + RECORD >= end or self.record_at(at + RECORD).ordinal > ordinal:
+                return at
+            if at + 2 * RECORD >= end or self.record_at(at + 2 * RECORD).ordinal > ordinal:
+                self.hint = at + RECORD
+                return at + RECORD
+        at = self.search(first, end, 0, ordinal) - RECORD
+        if at < first:
+            raise ValueError(f"no record before ordinal {ordinal}")
+        self.hint = at
+        return at
+
+    def find_place(self, int64_t place, *, int64_t first, int64_t end):
+        """As `find`, of the record that holds a place."""
+        return self.search(first, end, 1, place) - RECORD
+
+    def find_time(self, int64_t ms, *, int64_t first, int64_t end):
+        """Offset of the first record that was stored at or after the time; `end` when there is none."""
+        return self.search(first, end, 3, ms - 1)
+
+    def find_begin(self, int64_t begin, *, int64_t first, int64_t end):
+        """Offset of the first record whose head lies at or behind a data offset."""
+        return self.search(first, end, 2, begin - 1)
+
+    def record(self, int64_t offset):
+        """(ordinal, place, begin, time) of a record index entry."""
+        cdef Record* r = self.record_at(offset)
+        return r.ordinal, r.place, r.begin, r.time
+
+    def slot(self, int64_t ordinal):
+        """(begin, size) of a message's entry."""
+        cdef int64_t* slot = self.slot_at(ordinal)
+        return slot[0], (<int32_t*>slot)[2]
+
+    cdef int64_t* slot_at(self, int64_t ordinal) except NULL:
+        cdef char* p = self.slots.locate(ordinal * SLOT, SLOT)
+        if p == NULL or p[15] != FLAG:
+            raise self.supply.damage(-1, -1, ordinal, "its slot is missing or empty")
+        return <int64_t*>p
+
+    # ---- one record ---------------------------------------------------------------------------------------
+
+    cdef bint is_sure(self, int64_t offset) noexcept:
+        cdef object bits
+        cdef int64_t i
+        if offset >= self.sure_from:
+            return True
+        bits = self.sure.get(offset // (self.mask + 1))
+        if bits is None:
+            return False
+        i = (offset & self.mask) // RECORD
+        return (<uint8_t*>PyByteArray_AS_STRING(bits))[i >> 3] >> (i & 7) & 1
+
+    cdef int make_sure(self, int64_t offset) except -1:
+        cdef int64_t page = offset // (self.mask + 1), i = (offset & self.mask) // RECORD
+        bits = self.sure.get(page)
+        if bits is None:
+            bits = self.sure[page] = bytearray(((self.mask + 1) // RECORD + 7) // 8)
+        (<uint8_t*>PyByteArray_AS_STRING(bits))[i >> 3] |= 1 << (i & 7)
+        return 0
+
+    cdef int head_of(self, int64_t offset, HeadBytes* head) except -1:
+        """The head of a record, its checksum compared if nobody did before."""
+        cdef Record* record = self.record_at(offset)
+        cdef int64_t begin = record.begin, ordinal = record.ordinal
+        cdef char* p
+        if self.is_sure(offset):
+            p = self.data.locate(begin, HEAD)
+            if p == NULL:
+                raise self.supply.damage(offset, begin, ordinal, "its page is missing")
+            memcpy(head, p, HEAD)
+            return 0
+        text = self.check(begin, head)
+        if text is None and head.ordinal != ordinal:
+            text = f"it is the record of ordinal {head.ordinal}"
+        if text is not None:
+            raise self.supply.damage(offset, begin, ordinal, text)
+        return self.make_sure(offset)
+
+    cdef object check(self, int64_t begin, HeadBytes* head):
+        """None, or why the bytes at a data offset are no record of this log."""
+        cdef char* p
+        cdef int64_t room
+        cdef uint32_t sum
+        cdef bytes whole
+        if begin < 0:
+            return "its begin is negative"
+        room = self.mask + 1 - (begin & self.mask)
+        if room < HEAD:
+            return "a head does not fit there"
+        p = self.data.locate(begin, HEAD)
+        if p == NULL:
+            return "its page is missing"
+        if not self.deliverable(p, HEAD):
+            return "the disk does not give its bytes back"
+        memcpy(head, p, HEAD)
+        if head.version != VERSION_1 or head.length < HEAD or head.length > 0x7FFFFFFF:
+            return "there is no head of a record"
+        if head.length <= room:
+            p = self.data.locate(begin, head.length)
+            if p == NULL:
+                return "its page is missing"
+            if not self.deliverable(p, head.length):
+                return "the disk does not give its bytes back"
+            sum = crc32c(self.identity, p + SUMMED, head.length - SUMMED)
+        else:
+            if begin & self.mask:
+                return "its length leaves the page"
+            whole = self.whole(begin, head.length)
+            if whole is None:
+                return "its last page is missing"
+            sum = crc32c(self.identity, PyBytes_AS_STRING(whole) + SUMMED, head.length - SUMMED)
+        if sum != head.sum:
+            return f"its checksum is {head.sum:08x}, its bytes have {sum:08x}"
+        return None
+
+    cdef bint deliverable(self, char* p, int64_t size) noexcept:
+        """Whether these bytes can be had: a disk that fails, or a file cut short, would be a signal later."""
+        cdef uint64_t start = <uint64_t>p & ~<uint64_t>(MEMORY_PAGE - 1)
+        if madvise(<void*>start, <uint64_t>p + size - start, MADV_POPULATE_READ):
+            return errno != EFAULT and errno != EHWPOISON          # other errors: an older kernel does not know it
+        return True
+
+    cdef bytes whole(self, int64_t begin, int64_t size):
+        """A record longer than a page, copied together; None when a page of it is missing."""
+        cdef int64_t at = begin, piece, left = size
+        cdef char* p
+        if self.data.locate((begin + size - 1) & ~self.mask, 1) == NULL:       # absurd lengths are not allocated
+            return None
+        while left > 0:
+            piece = min(left, self.mask + 1 - (at & self.mask))
+            p = self.data.locate(at, piece)
+            if p == NULL or not self.deliverable(p, piece):
+                return None
+            at += piece
+            left -= piece
+        return self.data.gather(begin, size)
+
+    def head(self, int64_t offset):
+        """The head of the record at a record index offset."""
+        cdef HeadBytes h
+        self.head_of(offset, &h)
+        return named(&h, self.record_at(offset).begin)
+
+    def scan(self, int64_t begin):
+        """The head of the record at a data offset, checked, or the reason why there is none."""
+        cdef HeadBytes h
+        text = self.check(begin, &h)
+        return named(&h, begin) if text is None else text
+
+    def payload(self, int64_t begin, int64_t length):
+        """The messages of a record at a data offset, `length` with its head."""
+        return self.piece(begin, 0, length - HEAD)
+
+    cdef object piece(self, int64_t begin, int64_t start, int64_t stop):
+        """Bytes behind a record's head, where they lie if they lie on one page."""
+        cdef int64_t at = begin + HEAD + start, size = stop - start
+        cdef char* p
+        cdef Page page
+        if size == 0:
+            return b""
+        if self.mask + 1 - (at & self.mask) < size:
+            return self.data.gather(at, size)
+        p = self.data.locate(at, size)
+        if p == NULL:
+            raise self.supply.damage(-1, begin, -1, "its page is missing")
+        page = self.data.page
+        return memoryview(page)[p - page.base:p - page.base + size]
+
+    # ---- spans --------------------------------------------------------------------------------------------
+
+    cdef int whole_wrappers(self, HeadBytes* head, int64_t ordinal, Piece* piece) except -1:
+        """Cuts a piece back so that it ends behind a wrapper, not inside one."""
+        cdef int64_t begin
+        while piece.count and ordinal + piece.count < head.ordinal + head.count:
+            begin = self.slot_at(ordinal + piece.count)[0]
+            if self.slot_at(ordinal + piece.count - 1)[0] != begin:
+                break
+            piece.count -= 1
+        return 0
+
+    cdef int cut(self, HeadBytes* head, int64_t begin, int64_t ordinal, int64_t limit, int64_t bytes_max,
+                 int64_t messages_max, bint oversize, Piece* piece) except -1:
+        """The longest run of whole entries of this record from `ordinal` on, within the limits."""
+        cdef int64_t skip = ordinal - head.ordinal
+        cdef int64_t here = min(<int64_t>head.count - skip, limit - ordinal)
+        cdef int64_t size = head.length - HEAD, low, high, middle
+        cdef int64_t* slot
+        piece.lead = 0
+        if skip == 0 and here == head.count and here <= messages_max and size <= bytes_max:
+            piece.start, piece.stop, piece.count = 0, size, here
+            return 0
+        slot = self.slot_at(ordinal)
+        piece.start = slot[0] - begin - HEAD
+        if head.flags & WRAPPED:
+            while piece.lead < skip and self.slot_at(ordinal - piece.lead - 1)[0] - begin - HEAD == piece.start:
+                piece.lead += 1
+        low, high = 0, min(here, messages_max)
+        while low < high:                        # the most messages whose entries are within bytes_max
+            middle = (low + high + 1) >> 1
+            slot = self.slot_at(ordinal + middle - 1)
+            if slot[0] + (<int32_t*>slot)[2] - begin - HEAD - piece.start <= bytes_max:
+                low = middle
+            else:
+                high = middle - 1
+        piece.count = low
+        if head.flags & WRAPPED:
+            self.whole_wrappers(head, ordinal, piece)
+        if piece.count == 0 and oversize:
+            piece.count = 1
+            while (head.flags & WRAPPED and piece.count < here
+                   and self.slot_at(ordinal + piece.count)[0] - begin - HEAD == piece.start):
+                piece.count += 1
+        if piece.count:
+            slot = self.slot_at(ordinal + piece.count - 1)
+            piece.stop = slot[0] + (<int32_t*>slot)[2] - begin - HEAD
+        return 0
+
+    def spans(self, int64_t ordinal, *, int64_t first, int64_t end, int64_t limit, int64_t bytes_max, int64_t messages_max,
+              bint oversize):
+        """The messages from `ordinal` to below `limit`, as far as both limits go; first..end are the records there."""
+        cdef list out = []
+        cdef HeadBytes head
+        cdef Piece piece
+        cdef Gather small
+        cdef int64_t at, begin, size
+        if ordinal >= limit or messages_max <= 0:
+            return out
+        at = self.found(ordinal, first, end)
+        small = Gather.__new__(Gather)
+        while at < end and ordinal < limit:
+            try:
+                self.head_of(at, &head)
+                begin = self.record_at(at).begin
+                if head.count:
+                    self.cut(&head, begin, ordinal, limit, bytes_max, messages_max, oversize and not out and small.size == 0,
+                             &piece)
+            except Exception:
+                if out or small.size:            # what lies before the damage first; the next call says it
+                    break
+                raise
+            if head.count:
+                if piece.count <= 0:
+                    break
+                size = piece.stop - piece.start
+                if size < GATHER_BELOW and self.mask + 1 - (begin + HEAD + piece.start & self.mask) >= size:
+                    if small.size and (small.dress != head.dress or small.size + size > GATHER_MAX):
+                        out.append(small.done())
+                    small.take(self.data.locate(begin + HEAD + piece.start, size), size, &head, ordinal, &piece)
+                else:
+                    if small.size:
+                        out.append(small.done())
+                    out.append(span_of(self.piece(begin, piece.start, piece.stop), &head, ordinal, &piece, piece.count))
+                ordinal += piece.count
+                messages_max -= piece.count
+                bytes_max -= size
+                self.hint = at
+                if ordinal < head.ordinal + head.count:
+                    break                        # cut inside this record: a limit was reached
+            at += RECORD
+        if small.size:
+            out.append(small.done())
+        return out
+
+
+@cython.final
+cdef class Gather:
+    """Small pieces, one behind the other, until they are a span."""
+    cdef bytes whole
+    cdef int64_t size, room
+    cdef int dress
+    cdef Span span
+
+    cdef int take(self, const char* p, int64_t size, HeadBytes* head, int64_t ordinal, Piece* piece) except -1:
+        cdef bytes larger
+        if self.size + size > self.room:
+            self.room = min(<int64_t>GATHER_MAX, 4 * (self.size + size))
+            larger = PyBytes_FromStringAndSize(NULL, self.room)
+            if self.size:
+                memcpy(PyBytes_AS_STRING(larger), PyBytes_AS_STRING(self.whole), self.size)
+            self.whole = larger
+        if self.size == 0:
+            self.span = span_of(None, head, ordinal, piece, 0)
+            self.dress = head.dress
+        memcpy(PyBytes_AS_STRING(self.whole) + self.size, p, size)
+        self.size += size
+        self.span.count += piece.count
+        self.span.time = head.time
+        return 0
+
+    cdef Span done(self):
+        cdef Span span = self.span
+        span.data = self.whole if self.size == self.room else self.whole[:self.size]
+        self.size = 0
+        self.room = 0
+        self.whole = None
+        return span
+
+
+cdef object named(HeadBytes* h, int64_t begin):
+    return Head(h.length, h.dress, h.flags, h.count, h.ordinal, h.place, h.place_length, h.epoch, h.time, h.producer,
+                h.sequence, h.transaction, h.part, begin)

@@ -1,0 +1,143 @@
+"""The thread that brings partitions to the disk: one for an engine, asleep until somebody waits or a second is over.
+
+    want    a message of level commit was appended: sync this partition's data now
+    note    something was appended: sync it within a second, and write a mark now and then
+
+While one turn is at the disk, wishes of the next gather: whoever asked meanwhile shares one sync.  A turn with many
+partitions asks the file system to sync as a whole, which costs one journal commit and one flush of the disk instead
+of one for each file (benchmarks/log.py).
+
+Invariants
+- the thread calls nobody: it moves positions and rings an eventfd
+- a sync that fails ends the promises of every partition it was for; it is never tried again
+- many that wait are completed by this one thread
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from serai import limits
+from serai._core.pages import sync_file_system
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from serai.log.partition import Partition, Turn
+
+
+class FlushThread:
+    """Starts with the first wish; `stop` ends it after everything was synced by who owns the partitions."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wanted: deque[Partition] = deque()
+        self._noted: deque[Partition] = deque()
+        self._moved: deque[Partition] = deque()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._asleep = False
+
+    def want(self, partition: Partition) -> None:
+        self._wanted.append(partition)
+        self._start()
+        if self._asleep:
+            os.eventfd_write(self._wake, 1)
+
+    def note(self, partition: Partition) -> None:
+        self._noted.append(partition)
+        self._start()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="serai-flush", daemon=True)
+            self._thread.start()
+
+    def moved(self) -> list[Partition]:
+        """Partitions whose committed position moved, or that failed, since the last call."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.bell)
+        return _drain(self._moved)
+
+    def stop(self) -> None:
+        self._stopping = True
+        os.eventfd_write(self._wake, 1)
+        if self._thread is not None:
+            self._thread.join()
+        for fd in (self.bell, self._wake):
+            os.close(fd)
+
+    def _work(self) -> None:
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        due = time.monotonic() + limits.FLUSH_EVERY_S
+        while not self._stopping:
+            self._asleep = True
+            if not self._wanted:
+                poll.poll(max(0.0, due - time.monotonic()) * 1000 if self._noted else limits.FLUSH_EVERY_S * 1000)
+                with suppress(BlockingIOError):
+                    os.eventfd_read(self._wake)
+            self._asleep = False
+            wanted = _drain(self._wanted)
+            if wanted:
+                self._turn(wanted)
+            if time.monotonic() >= due:
+                self._background()
+                due = time.monotonic() + limits.FLUSH_EVERY_S
+
+    def _background(self) -> None:
+        partitions = _drain(self._noted)
+        behind = [partition for partition in partitions if partition.committed < partition.end]
+        if behind:
+            self._turn(behind)
+        for partition in partitions:
+            if partition.mark_is_due():
+                partition.settle()
+            elif partition.failed is None:
+                self._noted.append(partition)  # until its mark is written
+
+    def _turn(self, partitions: list[Partition]) -> None:
+        """One sync for all of them."""
+        for partition in partitions:
+            partition.flush_lock.acquire()
+        try:
+            turns = [(partition, partition.begin()) for partition in partitions]
+            if len(turns) >= limits.SYNC_TOGETHER:
+                self._sync_together(turns)
+            else:
+                for partition, turn in turns:
+                    partition.finish(turn)
+        finally:
+            for partition in partitions:
+                partition.flush_lock.release()
+        self._moved.extend(partitions)
+        os.eventfd_write(self.bell, 1)
+
+    def _sync_together(self, turns: list[tuple[Partition, Turn]]) -> None:
+        fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sync_file_system(fd)
+        except OSError as error:
+            for partition, turn in turns:
+                turn.dirty.close()
+                partition.fail(error)
+        else:
+            for partition, turn in turns:
+                turn.dirty.close()
+                partition.covered(turn)
+        finally:
+            os.close(fd)
+
+
+def _drain(wishes: deque[Partition]) -> list[Partition]:
+    """Takes all that is there, each once, in order."""
+    taken = [wishes.popleft() for _ in range(len(wishes))]
+    return list(dict.fromkeys(taken))
