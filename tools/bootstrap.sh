@@ -144,6 +144,10 @@ install() {
     $python -c 'import pip, sys; sys.exit(tuple(map(int, pip.__version__.split(".")[:2])) < (25, 1))' ||
         $python -m pip install --disable-pip-version-check --upgrade 'pip>=25.1'
     say "serai: installing the '$group' group of pyproject.toml into .venv"
+    case $group in test | check)
+        $python -c 'import pyspark' 2>/dev/null ||
+            say "serai: with Spark for its tests: 456 MB, a Java for it: 35 MB, and its parts: 60 MB; fetched once, 1.1 GB on disk" ;;
+    esac
     $python -m pip install --disable-pip-version-check --group "$group"
     if ! is_stamped package "$(settings)"; then
         say "serai: installing serai itself in place and compiling its core (about ten seconds)"

@@ -1,0 +1,48 @@
+"""One Spark session for all tests, and queues to read.
+
+Starting Spark takes 5 to 15 seconds, a query 0.3: so there is one session, made when the first test asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import serai
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+CONFS = {
+    "spark.driver.memory": "1500m",
+    "spark.ui.enabled": "false",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.task.maxFailures": "1",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from serai.spark.session import session
+
+    made = session(name="serai tests", master="local[2]", work_dir=tmp_path_factory.mktemp("spark"), confs=CONFS)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def fill(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a queue of these bodies, or puts more into it; gives its directory."""
+
+    def put(bodies: Iterable[bytes], name: str = "orders", page_size: int = 1 << 16) -> Path:
+        path = tmp_path / name
+        with serai.Queue(path, page_size=None if path.exists() else page_size) as queue:
+            queue.writer().append_many(list(bodies))
+        return path
+
+    return put
