@@ -47,3 +47,10 @@ def test_versions_agree() -> None:
     version = PROJECT["project"]["version"]
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f'__version__ = "{version}"' in (SOURCES / "__init__.py").read_text(encoding="utf-8")
+
+
+def test_architecture_is_short_and_names_every_module_of_the_log() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 200
+    for path in (SOURCES / "log").glob("[a-z]*.py"):
+        assert f"`{path.stem}`" in text, f"ARCHITECTURE.md does not name log/{path.name}"

@@ -80,5 +80,5 @@ def test_wrong_starting_offsets_are_refused(fill: Callable[..., Path], said: str
 def test_queue_without_times_refuses_to_start_by_time(fill: Callable[..., Path]) -> None:
     log = only_log(fill(numbered(0, 10)))
     options = read_options({"logDir": log.path, "startingTimestamp": "now-10m"})
-    with pytest.raises(Misuse, match="no store time, so none is found by .*: start it by offset"):
+    with pytest.raises(Misuse, match=r"no store time, so none is found by .*: start it by offset"):
         starting(options, [log], default=EARLIEST, ends={("orders", 0): 10})
