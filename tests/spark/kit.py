@@ -72,6 +72,6 @@ def wish(**settings: Any) -> Wish:
     """Blocks as the source asks for them by default."""
     asked: dict[str, Any] = {
         "columns": frozenset({"value", "offset", "producer"}), "rows": 20_000, "bytes": 8 << 20, "on_corrupt": "fail",
-        "on_abandoned": "skip", "committed": True,
+        "on_abandoned": "skip", "fail_on_loss": True,
     }  # fmt: skip
     return Wish(**asked | settings)

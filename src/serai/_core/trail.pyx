@@ -166,6 +166,23 @@ cdef class Trail:
         cdef Record* r = self.record_at(offset)
         return r.ordinal, r.place, r.begin, r.time
 
+    def times(self, int64_t ordinal, int64_t count, *, int64_t first, int64_t end):
+        """The store time of each of `count` messages, int64 milliseconds in bytes: spans of small records keep only one."""
+        cdef bytes whole = PyBytes_FromStringAndSize(NULL, 8 * count)
+        cdef int64_t* to = <int64_t*>PyBytes_AS_STRING(whole)
+        cdef int64_t at = self.found(ordinal, first, end), behind, time, stop = ordinal + count
+        while ordinal < stop:
+            time = self.record_at(at).time
+            behind = stop
+            if at + RECORD < end:
+                behind = min(self.record_at(at + RECORD).ordinal, stop)
+                at += RECORD
+            while ordinal < behind:
+                to[0] = time
+                to += 1
+                ordinal += 1
+        return whole
+
     def slot(self, int64_t ordinal):
         """(begin, size) of a message's entry."""
         cdef int64_t* slot = self.slot_at(ordinal)

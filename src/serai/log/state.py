@@ -20,6 +20,7 @@ from serai.errors import Misuse
 from serai.log.engine import Level, Ticket
 from serai.log.partition import Partition
 from serai.log.retention import Retention
+from serai.log.view import Reading
 
 _HEAD = struct.Struct("<IBbHq")  # length, attributes, priority, flag, send time: a house message
 _HAS_KEY = 8
@@ -38,33 +39,37 @@ def message(key: bytes, value: bytes | None) -> bytes:
     return b"".join((head, len(key).to_bytes(2, "little"), key, body))
 
 
+def contents(log: Reading) -> dict[bytes, bytes]:
+    """Every key and its last value, as far as the log goes now."""
+    values: dict[bytes, bytes] = {}
+    ordinal = log.first
+    while spans := log.spans(ordinal, bytes_max=_READ_BYTES):
+        for span in spans:
+            _take(values, bytes(span.data))
+            ordinal = span.ordinal + span.count
+    return values
+
+
+def _take(values: dict[bytes, bytes], data: bytes) -> None:
+    at = 0
+    while at < len(data):
+        size, _attributes, _priority, flag, _time = _HEAD.unpack_from(data, at)
+        body = at + _HEAD.size + 2 + int.from_bytes(data[at + _HEAD.size : at + _HEAD.size + 2], "little")
+        key = data[at + _HEAD.size + 2 : body]
+        if flag & _GONE:
+            values.pop(key, None)
+        else:
+            values[key] = data[body : at + size]
+        at += size
+
+
 class State:
     """A keyed state log; one thread uses it."""
 
     def __init__(self, log: Partition) -> None:
         self.log = log
-        self._values: dict[bytes, bytes] = {}
-        self._load()
+        self._values = contents(log)
         self._page = self._page_now()
-
-    def _load(self) -> None:
-        ordinal = self.log.first
-        while spans := self.log.spans(ordinal, bytes_max=_READ_BYTES):
-            for span in spans:
-                self._take(bytes(span.data))
-                ordinal = span.ordinal + span.count
-
-    def _take(self, data: bytes) -> None:
-        at = 0
-        while at < len(data):
-            size, _attributes, _priority, flag, _time = _HEAD.unpack_from(data, at)
-            body = at + _HEAD.size + 2 + int.from_bytes(data[at + _HEAD.size : at + _HEAD.size + 2], "little")
-            key = data[at + _HEAD.size + 2 : body]
-            if flag & _GONE:
-                self._values.pop(key, None)
-            else:
-                self._values[key] = data[body : at + size]
-            at += size
 
     def get(self, key: bytes) -> bytes | None:
         return self._values.get(key)

@@ -118,7 +118,7 @@ def batches(log: Log, piece: Slice, shape: Shape, options: Options) -> Iterator[
     """A slice of a log as batches of the shape; at the end every planned row was given or is accounted for."""
     wish = Wish(
         columns=shape.own, rows=options.batch_rows, bytes=options.batch_bytes or 1 << 30, on_corrupt=options.on_corrupt,
-        on_abandoned=options.on_abandoned, committed=options.isolation == "committed",
+        on_abandoned=options.on_abandoned, fail_on_loss=options.fail_on_data_loss,
     )  # fmt: skip
     given = 0
     try:
@@ -126,9 +126,11 @@ def batches(log: Log, piece: Slice, shape: Shape, options: Options) -> Iterator[
             given += block.rows
             for start in range(0, block.rows, options.batch_rows):
                 yield from _batch(log, cut(block, start, options.batch_rows), shape, wish)
-    except DataLoss:
+    except DataLoss as loss:
         if options.fail_on_data_loss:
             raise
+        wish.tally.lost = len(piece) - given - wish.tally.corrupt - wish.tally.abandoned
+        wish.tally.note(str(loss))
     if given + wish.tally.missing != len(piece):
         raise DataLoss(
             f"{log.path}: positions {piece.first} to {piece.last} were planned, {len(piece)} messages, and {given} came"

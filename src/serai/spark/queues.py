@@ -190,7 +190,6 @@ class QueueLog:
             if reader.offset != before:
                 deadline = time.monotonic() + PATIENCE_S
             elif time.monotonic() > deadline:
-                wish.tally.lost += last - before // SLOT_BYTES
                 raise DataLoss(
                     f"{self.path} ends at position {before // SLOT_BYTES}, but up to {last} was planned: "
                     f"{last - before // SLOT_BYTES} messages are gone"

@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from serai.errors import Misuse, SeraiError
+from serai.log.folder import is_partition
 from serai.spark.options import Options
 
 
@@ -82,7 +83,7 @@ class Wish:
     bytes: int
     on_corrupt: str
     on_abandoned: str
-    committed: bool
+    fail_on_loss: bool
     tally: Tally = field(default_factory=Tally, compare=False)
 
 
@@ -151,8 +152,12 @@ def _is_chosen(log: Log, options: Options) -> bool:
 
 
 def _below(root: Path, options: Options) -> list[Log]:
-    from serai.spark import queues
+    from serai.spark import partitions, queues
 
+    if partitions.is_data(root):
+        return list(partitions.logs_of(root))
+    if is_partition(root):
+        return [partitions.PartitionLog(str(root), root.resolve().name, 0)]
     if queues.is_queue(root):
         return [queues.QueueLog(str(root), root.resolve().name, options.dialect)]
     inner = sorted(Path(entry.path) for entry in os.scandir(root) if entry.is_dir())
@@ -163,6 +168,8 @@ def _below(root: Path, options: Options) -> list[Log]:
 
 def open_log(piece: Slice, options: Options) -> Log:
     """The log a slice is of, in the task that reads it."""
-    from serai.spark import queues
+    from serai.spark import partitions, queues
 
+    if is_partition(Path(piece.path)):
+        return partitions.PartitionLog(piece.path, piece.topic, piece.partition)
     return queues.QueueLog(piece.path, piece.topic, options.dialect)
