@@ -1,10 +1,10 @@
 # ruff: noqa: INP001, T201 - a program, not a package
-"""Writes the generated parts of the format page from the code; with --check it says whether they have drifted.
+"""Writes the generated parts of the format pages from the code; with --check it says whether they have drifted.
 
     <!-- NAME: made by docs/generate.py -->  ...  <!-- NAME: end -->
 
-The bytes of each kind are not described but packed, and the numbers are read from `serai.log.format` and
-`serai.limits`, so the page cannot say what the code does not do.
+The bytes of each kind are not described but packed, the numbers are read from where the code has them, and the tables of a
+protocol are made of its layouts, so a page cannot say what the code does not do.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ from typing import TYPE_CHECKING, Any
 import serai
 from serai import limits
 from serai._core.values import KINDS
+from serai.doors.jmq.schema import commands, frame
+from serai.doors.jmq.schema import numbers as jmq_numbers
 from serai.log import format as names
+from serai.wire.describe import bit_table, table
+from serai.wire.layout import all_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PAGE = Path(__file__).parent / "formats" / "quick-queue.md"
+PAGES = sorted((Path(__file__).parent / "formats").glob("*.md"))
 PART = re.compile(r"(<!-- (?P<name>\w+): made by docs/generate.py -->\n).*?(<!-- (?P=name): end -->)", re.DOTALL)
 SAMPLES: dict[str, list[Any]] = {
     "byte": [-2], "boolean": [True], "short": [258], "char": ["A"], "int": [66051], "long": [1], "float": [1.0],
@@ -66,21 +70,85 @@ def numbers() -> str:
     return "| | |\n|---|---|\n" + "".join(f"| {what} | {value} |\n" for what, value in rows)
 
 
-PARTS: dict[str, Callable[[], str]] = {"values": values, "numbers": numbers}
+def jmq_heads() -> str:
+    """What stands around a payload."""
+    return f"{table(frame.Head)}\nIn an answer then:\n\n{table(frame.Status)}\n{bit_table(frame.Identity)}"
+
+
+def jmq_messages() -> str:
+    """A message, its bits, and the members of a batch."""
+    parts = [table(frame.Message), bit_table(frame.SystemCode), table(frame.BatchHead), table(frame.Member)]
+    return "\n".join(parts)
+
+
+def jmq_commands() -> str:
+    """A section for each command and its answer."""
+    found = []
+    for code, command in sorted(commands.COMMANDS.items()):
+        found.append(f"### {code} {command.__name__}\n\n{(command.__doc__ or '').strip()}\n")
+        found.append(table(command) if all_parts(command) else "No payload.\n")
+        if command.reply is None:
+            found.append("The answer has no payload.\n")
+        else:
+            found.append(f"Answer {-code}:\n\n{table(command.reply)}")
+    return "\n".join(found)
+
+
+def jmq_numbers_table() -> str:
+    """Every number in words, and which house words it stands for."""
+    said: dict[int, list[str]] = {}
+    for code, meaning in jmq_numbers.MEANINGS.items():
+        said.setdefault(meaning.number, []).append(code)
+        if meaning.fetching is not None:
+            said.setdefault(meaning.fetching, []).append(f"{code} (fetching)")
+        if meaning.seed is not None:
+            said.setdefault(meaning.seed, []).append(f"{code} (seed)")
+    rows = ["| number | meaning | of the house |\n|---|---|---|\n"]
+    for one in jmq_numbers.Number:
+        words = one.name.lower().replace("_", " ")
+        rows.append(f"| {one.value} | {words} | {', '.join(f'`{code}`' for code in said.get(one, []))} |\n")
+    return "".join(rows)
+
+
+def jmq_levels() -> str:
+    """What a producer's quality byte waits for."""
+    words = {jmq_numbers.NONE: "nothing", jmq_numbers.RECEIVE: "stored, flushed later", jmq_numbers.COMMIT: "flushed"}
+    rows = ["| value | seed, house | real |\n|---|---|---|\n"]
+    for value in range(5):
+        waits = [words.get(jmq_numbers.LEVELS[dialect].get(value, -1), "code 6") for dialect in ("seed", "real")]
+        rows.append(f"| {value} | {waits[0]} | {waits[1]} |\n")
+    return "".join(rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "values": values,
+    "numbers": numbers,
+    "jmq_heads": jmq_heads,
+    "jmq_messages": jmq_messages,
+    "jmq_commands": jmq_commands,
+    "jmq_numbers": jmq_numbers_table,
+    "jmq_levels": jmq_levels,
+}
+
+
+def renew(page: Path, *, checking: bool) -> bool:
+    """Writes a page's generated parts; True if it differed from what is there and may not be written."""
+    text = page.read_text(encoding="utf-8")
+    fresh = PART.sub(lambda part: part[1] + PARTS[part["name"]]() + part[3], text)
+    if fresh == text:
+        return False
+    if checking:
+        print(f"{page.name}: a generated part has drifted; `python docs/generate.py` writes it again")
+        return True
+    page.write_text(fresh, encoding="utf-8")
+    print(f"wrote {page}")
+    return False
 
 
 def main() -> int:
     """Write, or with --check compare."""
-    text = PAGE.read_text(encoding="utf-8")
-    fresh = PART.sub(lambda part: part[1] + PARTS[part["name"]]() + part[3], text)
-    if fresh == text:
-        return 0
-    if "--check" in sys.argv[1:]:
-        print(f"{PAGE.name}: a generated part has drifted; `python docs/generate.py` writes it again")
-        return 1
-    PAGE.write_text(fresh, encoding="utf-8")
-    print(f"wrote {PAGE}")
-    return 0
+    drifted = [renew(page, checking="--check" in sys.argv[1:]) for page in PAGES]
+    return int(any(drifted))
 
 
 if __name__ == "__main__":

@@ -46,3 +46,9 @@ MARK_EVERY_S = 10.0  # a mark is written when this much time
 MARK_EVERY_BYTES = 16 * MIB  # or so many bytes went by since the last one: recovery reads what lies above it
 SYNC_TOGETHER = 32  # from so many partitions on one turn asks the file system to sync as a whole
 SPARES_MAX = 2  # data pages of a partition that wait to be used again
+
+# The doors.
+FRAME_BYTES_MAX = 100 * MIB  # one frame of a binary door
+COMMAND_BYTES_MAX = 4 * MIB  # one that carries no messages
+RUN_BYTES_MAX = 1 * MIB  # messages of like requests that are handled as one; a larger request stands alone
+ERROR_CHARACTERS_MAX = 1000  # of what a peer is told

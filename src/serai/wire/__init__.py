@@ -1,0 +1,1 @@
+"""How bytes are described: layouts, what can be made from them, buffers and spans.  No protocol lives here."""
