@@ -423,7 +423,7 @@ cdef int close_run(Run run, object data, const char* base) except -1:
 # ---- what one read brought -------------------------------------------------------------------------------
 
 @cython.final
-cdef class Reading:
+cdef class _Reading:
     """One call of `split`."""
     cdef object data
     cdef const char* base
@@ -481,7 +481,7 @@ def split(data, *, int dress, int64_t frame_max, int64_t command_max, int64_t ru
     messages' bytes of a run of more than one frame.
     """
     cdef Py_buffer view
-    cdef Reading reading = Reading.__new__(Reading)
+    cdef _Reading reading = _Reading.__new__(_Reading)
     cdef const char* p
     cdef const char* end
     cdef int64_t needed = 4
