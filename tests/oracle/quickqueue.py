@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -285,7 +286,7 @@ class OracleReader:
 # ------------------------------------------------------------------------------------------------ writing
 
 
-class Sender:
+class Sender(ABC):
     """What both writers share: a data cursor that goes back to `begin` on discard."""
 
     index: Stream
@@ -304,8 +305,9 @@ class Sender:
     def discard(self) -> None:
         self.cursor = self.begin
 
+    @abstractmethod
     def write_message(self) -> int:
-        raise NotImplementedError
+        """Publish what was packed; its offset."""
 
     def append(self, payload: bytes) -> int:
         self.put(payload)
