@@ -27,10 +27,55 @@ class DeadProducer(PeerError):
         self.producer = producer
 
 
+# Why a legal request is declined, in the house's words.  A door's schema maps each of them to its own number.
+REFUSALS = {
+    "refused": "declined, for the reason the text gives",
+    "bad-ack": "what is acknowledged has gaps or repeats, or was never stored",
+    "bad-messages": "the bytes are no set of messages",
+    "bad-name": "no topic, application or group can be called that",
+    "bad-policy": "a setting that does not exist, or a value it cannot have",
+    "black-listed": "the policy forbids this address",
+    "consumer-unknown": "the consumer is not registered on this connection",
+    "disk-failed": "the disk lost bytes; the partition can only be read until it was verified",
+    "disk-full": "no space for the next bytes",
+    "engine-away": "the engine cannot be reached, or has fewer copies than it must",
+    "limit-reached": "one more would be over a bound of the house",
+    "locked": "somebody else writes there",
+    "moving": "the partition is changing hands",
+    "no-coordinator": "nobody coordinates this application now",
+    "no-owner": "no partition of the topic has an owner",
+    "not-owner": "another node owns the partition",
+    "out-of-range": "the ordinal is older than the oldest message or newer than the newest",
+    "partition-unknown": "the topic has no partition of that number",
+    "paused": "the policy pauses consumption",
+    "producer-unknown": "the producer is not registered on this connection",
+    "queue-full": "the last page number is used up",
+    "recovering": "the partition is not ready yet",
+    "retry-disabled": "messages that failed cannot be stored for a retry; they stay where they are",
+    "subscription-unknown": "the application has no subscription to the topic",
+    "too-many-waiting": "too many requests are parked already",
+    "topic-exists": "a topic of that name exists",
+    "topic-unknown": "there is no such topic",
+    "unsupported": "this server does not do that",
+}
+
+
 class Refused(SeraiError):
-    """A legal request that is declined; `code` names the reason for every door."""
+    """A legal request that is declined; `code`, a word of `REFUSALS`, names the reason for every door."""
 
     code = "refused"
+
+    def __init__(self, text: str, *, code: str | None = None) -> None:
+        super().__init__(text)
+        if code is not None:
+            assert code in REFUSALS, code
+            self.code = code
+
+
+class OutcomeUnknown(SeraiError):
+    """Neither done nor failed: the time was over before the answer was known."""
+
+    code = "outcome-unknown"
 
 
 class DiskFull(Refused):

@@ -52,3 +52,19 @@ FRAME_BYTES_MAX = 100 * MIB  # one frame of a binary door
 COMMAND_BYTES_MAX = 4 * MIB  # one that carries no messages
 RUN_BYTES_MAX = 1 * MIB  # messages of like requests that are handled as one; a larger request stands alone
 ERROR_CHARACTERS_MAX = 1000  # of what a peer is told
+
+# The broker.
+NAME_BYTES_MAX = 255  # of a topic, an application, a group
+TOPICS_MAX = 100_000
+PARTITIONS_MAX = 1024  # of one topic
+POLICY_WORDS_MAX = 256  # entries of one list or table in a policy
+POLICY_WORD_BYTES_MAX = 1024
+FETCH_BYTES_MAX = 8 * MIB  # of one answer; one larger message still passes
+FETCH_COUNT_MAX = 1_000_000  # indexes of one answer
+LEASE_MS_MAX = 24 * 3600 * 1000
+LONG_POLL_MS_MAX = 10 * 60 * 1000
+DELAY_MS_MAX = 365 * 24 * 3600 * 1000
+WAITS_MAX = 100_000  # parked requests
+WAITS_SESSION_MAX = 8192  # of one connection
+ACKED_RANGES_MAX = 1024  # acknowledged ranges in front of a position
+PLAN_TOPICS_MAX = 1024  # topics one request may make
