@@ -31,7 +31,6 @@ class DeadProducer(PeerError):
 REFUSALS = {
     "refused": "declined, for the reason the text gives",
     "bad-ack": "what is acknowledged has gaps or repeats, or was never stored",
-    "bad-messages": "the bytes are no set of messages",
     "bad-name": "no topic, application or group can be called that",
     "bad-policy": "a setting that does not exist, or a value it cannot have",
     "black-listed": "the policy forbids this address",
@@ -42,6 +41,7 @@ REFUSALS = {
     "limit-reached": "one more would be over a bound of the house",
     "locked": "somebody else writes there",
     "moving": "the partition is changing hands",
+    "newer-format": "a later version of serai wrote it",
     "no-coordinator": "nobody coordinates this application now",
     "no-owner": "no partition of the topic has an owner",
     "not-owner": "another node owns the partition",

@@ -5,23 +5,21 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Self
 
-from serai.errors import Refused
-from serai.log.engine import Level
-from serai.log.local import LocalEngine
-
 import pytest
 
 from serai._core.entries import HOUSE
 from serai.broker import Broker, Delivery, Node, Wait
+from serai.errors import Refused
+from serai.log.engine import Level
+from serai.log.local import LocalEngine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from serai.log.engine import Ticket
-
     from serai.broker import Consumer, Session
+    from serai.log.engine import Ticket
 
 NODE = Node(1, "127.0.0.1", 15555)
 ENTRY = struct.Struct("<IBbHq")

@@ -25,7 +25,7 @@ def test_defaults_are_those_of_the_real_server() -> None:
     consumer, producer = ConsumerPolicy(), ProducerPolicy()
     assert (consumer.ack_timeout_ms, consumer.batch_size, consumer.concurrent, consumer.delay_ms) == (300_000, 10, 1, 0)
     assert (consumer.retry, consumer.err_times, consumer.read_retry_probability) == (True, 3, 20)
-    assert not (consumer.nearby or consumer.paused or consumer.archive or consumer.seq)
+    assert (consumer.nearby, consumer.paused, consumer.archive, consumer.seq) == (False,) * 4
     assert (producer.timeout_ms, producer.weight, producer.single) == (2000, (), False)
 
 
@@ -53,9 +53,10 @@ def test_tables_survive_json() -> None:
 @pytest.mark.parametrize("word", sorted(RANGES))
 def test_numbers_have_bounds(word: str) -> None:
     low, high = RANGES[word]
-    for value in (low, high):
-        assert check_topic_table({word: value}) == {word: value}
-    for value in (low - 1, high + 1, True, None, "x", [1], 1.5j):
+    for bound in (low, high):
+        assert check_topic_table({word: bound}) == {word: bound}
+    wrong: list[Any] = [low - 1, high + 1, True, None, "x", [1], 1.5j]
+    for value in wrong:
         with refused("bad-policy"):
             check_topic_table({word: value})
 

@@ -229,9 +229,9 @@ def test_deadlines_are_kept_late_by_a_bucket_and_never_early() -> None:
     deadlines.remove(110, 110)
     seen = []
     for now_ms in range(90, 160):
-        for due_ms in deadlines.due(now_ms):
-            assert isinstance(due_ms, int)
-            assert due_ms <= now_ms <= due_ms + 8
-            seen.append(due_ms)
+        for thing in deadlines.due(now_ms):
+            assert isinstance(thing, int)
+            assert thing <= now_ms <= thing + 8
+            seen.append(thing)
         assert deadlines.next_ms > now_ms
     assert seen == [each for each in range(100, 140) if each != 110]

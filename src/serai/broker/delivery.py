@@ -7,7 +7,8 @@ What a consumer may see ends at the smallest of: the log's end (or what is commi
 first message that is not delayed long enough, the first that was acknowledged out of order.
 
 Invariants
-- one answer holds messages of one partition, in order, whole entries
+- one answer holds messages of one partition, in order, whole entries: a batch comes whole, even if some of its members
+  were acknowledged out of order
 - a partition is locked before anybody is told what is in it, and a delivery is counted before it is given
 - a delay counts from the store time: no client's clock decides
 
