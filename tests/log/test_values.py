@@ -185,6 +185,16 @@ def test_refusal_says_the_kind_the_limits_and_the_value(simple: serai.Queue) -> 
         writer.pack_decimal(1.5)  # type: ignore[arg-type]  # the refusal is the point
 
 
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"boolean"}))  # anything is true or not
+def test_value_of_no_fitting_type_is_refused_with_the_kind_and_its_type(kind: str, simple: serai.Queue) -> None:
+    for call in (
+        getattr(simple.writer().new_message(), f"pack_{kind}"),
+        lambda v: simple.writer().template(kind).append((v,)),
+    ):
+        with pytest.raises(TypeError, match=rf"pack_{kind} takes .*, not NoneType"):
+            call(None)
+
+
 # ------------------------------------------------------------------------------------------------ kind by kind
 
 

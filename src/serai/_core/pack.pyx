@@ -12,7 +12,7 @@ from serai._core.cursor cimport View
 from serai._core.pages cimport Appender
 from serai._core.values cimport (INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, kind_of, put_1, put_2, put_4, put_8, put_big,
                                  put_boolean, put_buffer, put_char, put_decimal, put_double, put_float, put_scaled,
-                                 put_string, put_unicode, take, take_2, take_4, take_8, take_big, take_decimal,
+                                 put_string, put_unicode, real, take, take_2, take_4, take_8, take_big, take_decimal,
                                  take_double, take_float, take_raw, take_string, take_unicode, take_value, whole)
 
 cdef extern from "Python.h":
@@ -91,12 +91,12 @@ cdef class Writer(Appender):
 
     def pack_float(self, value):
         self.fit()
-        put_float(self, value)
+        put_float(self, real(value, "float"))
         return self
 
     def pack_double(self, value):
         self.fit()
-        put_double(self, value)
+        put_double(self, real(value, "double"))
         return self
 
     def pack_string(self, value):

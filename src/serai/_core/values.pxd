@@ -16,6 +16,7 @@ cdef extern from "stdint.h":
 
 cdef int kind_of(object name, bint last) except -1
 cdef int64_t whole(object value, int64_t low, int64_t high, str kind) except? -1
+cdef double real(object value, str kind) except? -1
 
 cdef int put_float(Appender w, double value) except -1
 cdef int put_char(Appender w, object value) except -1

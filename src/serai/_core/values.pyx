@@ -17,7 +17,7 @@ big-endian two's complement.  Every `put_*` writes through `Appender.put`, so a 
 on any byte of any page; every `take_*` stops at the message end.
 """
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport (PyUnicode_1BYTE_DATA, PyUnicode_DATA, PyUnicode_DecodeASCII, PyUnicode_DecodeUTF16,
                               PyUnicode_GET_LENGTH, PyUnicode_KIND, PyUnicode_READ_CHAR)
@@ -55,10 +55,19 @@ cdef int kind_of(object name, bint last) except -1:
 
 cdef int64_t whole(object value, int64_t low, int64_t high, str kind) except? -1:
     cdef int overflow = 0
-    cdef int64_t number = PyLong_AsLongLongAndOverflow(value, &overflow)
+    cdef int64_t number
+    if type(value) is not int and not hasattr(type(value), "__index__"):
+        raise TypeError(f"pack_{kind} takes an int, not {type(value).__name__}")
+    number = PyLong_AsLongLongAndOverflow(value, &overflow)
     if overflow or number < low or number > high:
         raise OverflowError(f"pack_{kind} takes {low}..{high}, not {value}")
     return number
+
+
+cdef double real(object value, str kind) except? -1:
+    if type(value) is not float and not hasattr(type(value), "__float__") and not hasattr(type(value), "__index__"):
+        raise TypeError(f"pack_{kind} takes a float, not {type(value).__name__}")
+    return value
 
 
 # ---- values into a message -------------------------------------------------------------------------
@@ -110,6 +119,8 @@ cdef int put_buffer(Appender w, object value, bint sized) except -1:
         if sized:
             put_4(w, whole(PyBytes_GET_SIZE(value), 0, INT32_MAX, "sized_bytes"))
         return w.put(PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+    if not PyObject_CheckBuffer(value):
+        raise TypeError(f"pack_{'sized_bytes' if sized else 'bytes'} takes bytes or another buffer, not {type(value).__name__}")
     PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
     try:
         if sized:
@@ -292,9 +303,9 @@ cdef int put_value(Appender w, int kind, object value, bint java) except -1:
     if kind == BOOLEAN:
         return put_boolean(w, value)
     if kind == DOUBLE:
-        return put_double(w, value)
+        return put_double(w, real(value, "double"))
     if kind == FLOAT:
-        return put_float(w, value)
+        return put_float(w, real(value, "float"))
     if kind == BYTE:
         return put_1(w, whole(value, -128, 127, "byte"))
     if kind == SHORT:
