@@ -162,12 +162,12 @@ class Options:
     dialect: str = option("dialect", one_of(*DIALECTS), "seed")
     pushdown: bool = option("pushdown", truth, False)
     # ---- of the sink alone
+    async_progress: bool = option("asyncProgressTrackingEnabled", truth, False)  # Spark's, but it takes a promise away
     topic: str | None = option("topic", str)
     exactly_once: bool | None = option("exactlyOnce", truth)
     writer_id: str | None = option("writerId", str)
-    job_id: int | None = option("jobId", count)
+    job_id: str | None = option("jobId", str)
     partitioner: str = option("partitioner", one_of(*PARTITIONERS), "hash")
-    allow_truncate: bool = option("allowTruncate", truth, False)
 
     def __post_init__(self) -> None:
         chosen = [one for one in (self.subscribe, self.subscribe_pattern, self.assign) if one is not None]
@@ -191,6 +191,11 @@ IGNORED = {
     "fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.polltimeoutms", "groupidprefix",
     "fetch.timeoutms", "fetch.retries", "fetch.retryintervalms", "newpartitions", "acks",
 }  # fmt: skip
+SPARKS = {
+    "checkpointlocation",
+    "queryname",
+    "asyncprogresstrackingcheckpointintervalms",
+}  # Spark's own; it shows them to sinks
 REFUSED = {
     "group": "positions of a group are published through a server; with logDir the checkpoint is where positions stand",
 }
@@ -221,7 +226,7 @@ def read_options(given: Mapping[str, str], *, extra: tuple[str, ...] = ()) -> Op
     for name, text in given.items():
         plain = name.lower()
         one = _TABLE.get(plain)
-        if plain in extra:
+        if plain in extra or plain in SPARKS:
             continue
         if one is None:
             if plain in REFUSED:

@@ -21,7 +21,15 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import datasource as api
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -31,7 +39,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from serai.spark import columns, offsets, planning
+from serai.spark import columns, offsets, planning, sink
 from serai.spark.offsets import EARLIEST, LATEST, Key, Offsets, key_of
 from serai.spark.options import Options, read_options
 from serai.spark.slices import DataLoss, Log, Slice, find_logs, open_log
@@ -62,6 +70,12 @@ class SeraiSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         return Stream(self.asked, columns.shape_of(self.asked, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+        return sink.BatchWriter(self.asked, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's
+        return sink.StreamWriter(self.asked, schema, overwrite=overwrite)
 
 
 def read_slice(piece: InputPartition, shape: columns.Shape, options: Options) -> Iterator[pa.RecordBatch]:
