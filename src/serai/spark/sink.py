@@ -137,9 +137,7 @@ class Task:
             if not 0 <= partition < count:
                 raise Misuse(f"topic {topic} has {count} partitions; a row is to go to partition {partition}")
             chosen = rows[where == partition] if count > 1 else rows
-            yield ledger.Chunk(
-                topic, partition, len(chosen), envelopes(rows=chosen.astype(np.int32).data, **frame)
-            )
+            yield ledger.Chunk(topic, partition, len(chosen), envelopes(rows=chosen.astype(np.int32).data, **frame))
 
     def _places(self, count: int, rows: Any, columns: dict[str, pa.Array], frame: dict[str, Any]) -> Any:
         """The partition of each row."""
