@@ -35,7 +35,7 @@ def test_unknown_option_is_refused_with_the_nearest_name() -> None:
 
 
 def test_unknown_option_near_to_nothing_lists_all() -> None:
-    with pytest.raises(Misuse, match="there are assign, batchBytes"):
+    with pytest.raises(Misuse, match="there are assign, asyncProgress"):
         read_options(HERE | {"zzzz": "5"})
 
 
