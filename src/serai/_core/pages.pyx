@@ -38,6 +38,7 @@ cdef extern from "atomics.h" nogil:
 
 cdef extern from "unistd.h" nogil:
     int syncfs(int fd)
+    int close(int fd)
 
 SLOT_BYTES = SLOT
 PUBLISHED = FLAG
@@ -71,6 +72,21 @@ def sync_file_system(int fd):
         failed = syncfs(fd)
     if failed:
         PyErr_SetFromErrno(OSError)
+
+
+@cython.final
+cdef class OpenPage:
+    """A page file that is open for writing; closed when nobody uses it any more, also not a thread that flushes."""
+    cdef readonly int fd
+    cdef readonly int64_t number
+
+    def __cinit__(self, int fd, int64_t number):
+        self.fd = fd
+        self.number = number
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            close(self.fd)
 
 
 @cython.final

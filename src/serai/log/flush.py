@@ -126,12 +126,10 @@ class FlushThread:
         try:
             sync_file_system(fd)
         except OSError as error:
-            for partition, turn in turns:
-                turn.dirty.close()
+            for partition, _turn in turns:
                 partition.fail(error)
         else:
             for partition, turn in turns:
-                turn.dirty.close()
                 partition.covered(turn)
         finally:
             os.close(fd)

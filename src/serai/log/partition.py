@@ -36,7 +36,7 @@ from serai.log.format import (
 )
 from serai.log.marks import Mark, Marks
 from serai.log.retention import Retention
-from serai.log.store import Dirty, Runway
+from serai.log.store import NO_PAGE, Dirty, Runway
 from serai.log.view import Bounds, Reading
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class Partition(Reading):
     def begin(self) -> Turn:
         """What a flush that starts now will cover."""
         if self._closed:
-            return Turn(0, 0, Dirty(self.folder.data_files, 0, -1, [], made=False))
+            return Turn(0, 0, Dirty(self.folder.data_files, 0, NO_PAGE, made=False))
         self._noted = self._wanted = False
         place = self._live.load(LIVE_PLACE)
         end = self._live.load(LIVE_END)

@@ -12,7 +12,6 @@ Invariants
 import errno
 import os
 import re
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from mmap import PAGESIZE
 from pathlib import Path
 
 from serai import limits
-from serai._core.pages import Page
+from serai._core.pages import OpenPage, Page
 from serai.errors import Corrupt, DiskFull, QueueFull, Refused
 from serai.log import residency
 from serai.log.format import READER_LOCK_BYTE
@@ -275,12 +274,10 @@ class Runway:
         self.window = self.window_first = window_first
         self.window_max = window_max
         self.spare = spare
-        self.number = -1
-        self.fd = -1
+        self._file = NO_PAGE
         self.dirty_from: int | None = None  # lowest page written since the last force
         self.made = False  # a file appeared since the last force
         self._lock = lock
-        self._swap = threading.Lock()  # number and descriptor belong together, also for the thread that flushes
         self._page: Page | None = None
         self._reserved = 0
         self._ready = 0
@@ -310,18 +307,11 @@ class Runway:
     def _turn(self, number: int, position: int, need: int) -> None:
         floor = position + need + self.spare
         fd, fresh = self.files.writing(number, window=floor, need=floor, lock=self._lock)
-        try:
-            page = Page(fd, self.files.page_bytes, True)
-        except BaseException:
-            os.close(fd)
-            raise
-        with self._swap:
-            before = self.fd
-            self.made = self.made or fresh
-            self.number, self.fd, self._page, self._ask = number, fd, page, None
-        if before >= 0:  # an interrupt here leaks a descriptor; closing it first might close somebody else's later
-            os.close(before)
-        self._reserved = self._ready = position  # what is reserved already costs nothing to reserve again
+        file = OpenPage(fd, number)
+        page = Page(fd, self.files.page_bytes, True)
+        self.made = self.made or fresh
+        # all at once, for an interrupt; what is reserved already costs nothing to reserve again
+        self._file, self._page, self._ask, self._reserved, self._ready = file, page, None, position, position
 
     def _reserve(self, floor: int) -> None:
         """Reserves the next window; when the disk has no room for it, just what is needed now."""
@@ -388,10 +378,9 @@ class Runway:
 
     def dirty(self) -> "Dirty":
         """What was written since the last force; another thread may bring it to the disk."""
-        with self._swap:
-            if self.dirty_from is None or self.fd < 0:
-                return Dirty(self.files, 0, -1, [], made=False)
-            return Dirty(self.files, self.dirty_from, self.number, [os.dup(self.fd)], made=self.made)
+        file = self._file
+        first = file.number if self.dirty_from is None else self.dirty_from
+        return Dirty(self.files, first, file, made=self.made)
 
     def synced(self, dirty: "Dirty") -> None:
         """What `dirty` named is on the disk; the page it ended with may have been written again since."""
@@ -399,46 +388,52 @@ class Runway:
             self.dirty_from = max(self.dirty_from or 0, dirty.last)
             self.made = self.made and not (dirty.made and self.number == dirty.last)
 
+    @property
+    def number(self) -> int:
+        """The page under the cursor, -1 before the first byte."""
+        return self._file.number
+
+    @property
+    def fd(self) -> int:
+        return self._file.fd
+
     def release(self) -> None:
         """Lets the current page go."""
-        with self._swap:
-            fd = self.fd
-            self.number, self.fd, self._page, self._ask = -1, -1, None, None
-        if fd >= 0:
-            os.close(fd)
+        self._file, self._page, self._ask = NO_PAGE, None, None
+
+
+NO_PAGE = OpenPage(-1, -1)
 
 
 class Dirty:
-    """Pages to bring to the disk: older ones by name, the newest by a descriptor of its own."""
+    """Pages to bring to the disk: older ones by name, the newest by its open file."""
 
-    __slots__ = ("_fds", "_files", "_first", "last", "made")
+    __slots__ = ("_file", "_files", "_first", "made")
 
-    def __init__(self, files: PageFiles, first: int, last: int, fds: list[int], *, made: bool) -> None:
+    def __init__(self, files: PageFiles, first: int, file: OpenPage, *, made: bool) -> None:
         self._files = files
         self._first = first
-        self.last = last
-        self._fds = fds
+        self._file = file
         self.made = made
 
-    def sync(self) -> None:
-        try:
-            for number in range(self._first, self.last):
-                try:
-                    fd = os.open(self._files.path(number), os.O_RDONLY | os.O_CLOEXEC)
-                except FileNotFoundError:  # compressed (and synced) or dropped meanwhile
-                    continue
-                self._fds.append(fd)
-                os.fdatasync(fd)
-            if self._fds:
-                os.fdatasync(self._fds[0])
-            if self.made:
-                sync_directory(self._files.directory)
-        finally:
-            self.close()
+    @property
+    def last(self) -> int:
+        return self._file.number
 
-    def close(self) -> None:
-        while self._fds:
-            os.close(self._fds.pop())
+    def sync(self) -> None:
+        for number in range(self._first, self.last):
+            try:
+                fd = os.open(self._files.path(number), os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:  # compressed (and synced) or dropped meanwhile
+                continue
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+        if self.last >= 0:
+            os.fdatasync(self._file.fd)
+        if self.made:
+            sync_directory(self._files.directory)
 
 
 def sync_directory(directory: Path) -> None:
