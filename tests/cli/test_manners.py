@@ -12,7 +12,7 @@ import pytest
 import serai as package
 from serai.cli import build, main
 from serai.cli.terminal import Bar, Talk, counted, sized, table
-from tests.cli.kit import COMMAND, on_terminal, serai
+from tests.cli.kit import COMMAND, interrupt, on_terminal, serai, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,11 +30,13 @@ def verbs(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
 
 
 VERBS = {parser.prog: parser for parser in verbs(build())}
+QUEUE = tuple(f"queue {name}" for name in ("put", "get", "tail", "stat", "bench", "compress", "expand"))
+OVER_FILES = (*QUEUE, "dump", "verify")
+ASKING: tuple[str, ...] = ()  # those that talk to a server, in the order of their help
 
 
 def test_there_are_these_verbs() -> None:
-    names = ["put", "get", "tail", "stat", "bench", "compress", "expand"]
-    assert list(VERBS) == [*(f"serai queue {name}" for name in names), "serai dump", "serai verify"]
+    assert list(VERBS) == [f"serai {name}" for name in (*ASKING, "server", *OVER_FILES)]
 
 
 @pytest.fixture
@@ -45,15 +47,26 @@ def orders(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("prog", VERBS)
-def test_help_ends_with_an_example_that_works(prog: str, orders: Path) -> None:
+def example(prog: str) -> list[str]:
+    """The words of the example that ends a verb's help."""
     found = re.search(r"example:\n  (serai .*)\n$", VERBS[prog].format_help())
     assert found is not None
-    words = shlex.split(found[1])
     assert found[1].startswith(prog)
-    done = serai(*words[1:], cwd=orders)
+    return shlex.split(found[1])[1:]
+
+
+@pytest.mark.parametrize("name", OVER_FILES)
+def test_help_ends_with_an_example_that_works(name: str, orders: Path) -> None:
+    done = serai(*example(f"serai {name}"), cwd=orders)
     assert done.code == 0, done.err
     assert "error" not in done.err
+
+
+def test_help_of_the_server_ends_with_an_example_that_works(tmp_path: Path) -> None:
+    process = start(*example("serai server"), cwd=tmp_path)
+    assert process.stderr is not None
+    assert b"serai: ready on" in process.stderr.readline()
+    assert interrupt(process).code == 0
 
 
 @pytest.mark.parametrize("words", [(), ("queue",), *(tuple(prog.split()[1:]) for prog in VERBS)])

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from serai.cli.dump import add as add_dump
 from serai.cli.parser import Parser
 from serai.cli.queue import add as add_queue
+from serai.cli.server import add as add_server
 from serai.cli.terminal import FAILED, INTERRUPTED, NOT_ALLOWED, USAGE, Failure, Talk
 from serai.cli.verify import add as add_verify
 
@@ -34,6 +35,7 @@ def build() -> Parser:
     )
     parser.add_argument("--version", action="store_true", help="say the version and the instructions in use, and end")
     nouns = parser.nouns("noun")
+    add_server(nouns)
     add_queue(nouns)
     add_dump(nouns)
     add_verify(nouns)

@@ -86,6 +86,13 @@ def amount(text: str) -> int:
     return int(text)
 
 
+def whole(text: str) -> int:
+    """A whole number for a setting; its bounds are `config`'s."""
+    if not re.fullmatch(r"-?\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
 def size(text: str) -> int:
     """Bytes: 4096, 64K, 1M, 1G."""
     found = re.fullmatch(r"(\d+)([KMG]?)", text.upper())
@@ -138,3 +145,11 @@ def add_dialect(parser: Parser) -> None:
 
 def add_checksum(parser: Parser, text: str) -> None:
     parser.add_argument("--checksum", choices=("index24",), help=text)
+
+
+def add_server(parser: Parser) -> None:
+    """Which server a client verb talks to."""
+    from serai.config import server_default
+
+    default = server_default()
+    parser.add_argument("--server", metavar="HOST:PORT", default=default, help=f"the server (default: {default})")
