@@ -11,6 +11,8 @@ lies above `sure_from` and needs none.
 Invariants
 - a span never goes beyond the limit that the caller gives, and never starts inside an entry
 - bytes whose checksum does not fit are never given
+- slots and record index have no checksum: an entry of the index is compared with the head it leads to, and the slots
+  of a record with its messages before a piece of it is cut out for the first time
 - nothing is read that the file system cannot deliver: pages are asked for before they are touched
 
 Left to others: how far may be read and which records are there (the caller), the words for damage (the supply).
@@ -29,6 +31,8 @@ from serai._core.records cimport HEAD, RECORD, SUMMED, VERSION_1, WRAPPED, Head 
 
 from collections import namedtuple
 
+from serai._core.messages import layout
+
 cdef extern from "atomics.h" nogil:
     int MADV_POPULATE_READ
 cdef extern from "sys/mman.h" nogil:
@@ -39,6 +43,7 @@ cdef extern from "errno.h" nogil:
 cdef enum:
     GATHER_BELOW = 4096                  # smaller pieces are copied together
     GATHER_MAX = 65536                   # up to so many bytes
+    ASTRAY_MAX = 8                       # record index entries in the way of a search that may be damaged
     MEMORY_PAGE = 4096
 
 Head = namedtuple("Head", "length dress flags messages ordinal place place_length epoch time producer sequence transaction "
@@ -72,6 +77,14 @@ cdef Span span_of(data, HeadBytes* head, int64_t ordinal, Piece* piece, int64_t 
     return span
 
 
+cdef inline bint bit_of(object bits, int64_t i) noexcept:
+    return (<uint8_t*>PyByteArray_AS_STRING(bits))[i >> 3] >> (i & 7) & 1
+
+
+cdef inline void set_bit(object bits, int64_t i) noexcept:
+    (<uint8_t*>PyByteArray_AS_STRING(bits))[i >> 3] |= 1 << (i & 7)
+
+
 cdef struct Piece:                       # a part of one record
     int64_t start                        # bytes behind the head
     int64_t stop
@@ -92,9 +105,15 @@ cdef class Trail:
     cdef uint32_t identity
     cdef public int64_t sure_from        # record index offset; records from here on were checked
     cdef dict sure                       # page of the record index -> a bit for each record below that
+    cdef dict fitting                    # the same: records whose slots were compared with their messages
+    cdef dict reached                    # page of an index -> a bit for each memory page that the disk gave
+    cdef int64_t reached_last
     cdef int64_t hint                    # record that was found last
+    cdef int64_t inflated_max
+    cdef int depth_max
 
-    def __cinit__(self, supply, *, int64_t page_bytes, uint32_t identity, int64_t sure_from):
+    def __cinit__(self, supply, *, int64_t page_bytes, uint32_t identity, int64_t sure_from, int64_t inflated_max,
+                  int depth_max):
         self.supply = supply
         self.mask = page_bytes - 1
         self.data = Lane(supply.data, page_bytes=page_bytes)
@@ -103,14 +122,18 @@ cdef class Trail:
         self.identity = identity
         self.sure_from = sure_from
         self.sure = {}
-        self.hint = -1
+        self.fitting = {}
+        self.reached = {}
+        self.hint = self.reached_last = -1
+        self.inflated_max, self.depth_max = inflated_max, depth_max
 
     def forget(self):
         """Lets all mapped pages go: some of them are no longer there, or are used again."""
         self.data = Lane(self.supply.data, page_bytes=self.mask + 1)
         self.slots = Lane(self.supply.slots, page_bytes=self.mask + 1)
         self.records = Lane(self.supply.records, page_bytes=self.mask + 1)
-        self.hint = -1
+        self.reached = {}
+        self.hint = self.reached_last = -1
 
     # ---- finding ------------------------------------------------------------------------------------------
 
@@ -118,7 +141,26 @@ cdef class Trail:
         cdef char* p = self.records.locate(offset, RECORD)
         if p == NULL:
             raise self.supply.damage(offset, -1, -1, "the page of this record index entry is missing")
+        if not self.reachable(p, offset, 1):
+            raise self.supply.damage(offset, -1, -1, "the disk does not give this record index entry back")
         return <Record*>p
+
+    cdef bint reachable(self, char* p, int64_t offset, int stream):
+        """Whether an entry of an index can be had; asked once for each memory page."""
+        cdef int64_t block = (offset // MEMORY_PAGE) * 2 + stream, page = offset // (self.mask + 1) * 2 + stream
+        cdef int64_t i = (offset & self.mask) // MEMORY_PAGE
+        cdef object bits
+        if block == self.reached_last:
+            return True
+        bits = self.reached.get(page)
+        if bits is None:
+            bits = self.reached[page] = bytearray((self.mask + 1) // MEMORY_PAGE // 8 + 1)
+        if not bit_of(bits, i):
+            if not self.deliverable(p, 1):
+                return False
+            set_bit(bits, i)
+        self.reached_last = block
+        return True
 
     cdef int64_t search(self, int64_t low, int64_t high, int field, int64_t value) except -1:
         """Offset of the first entry in low..high whose field is above the value."""
@@ -148,6 +190,50 @@ cdef class Trail:
             raise ValueError(f"no record before ordinal {ordinal}")
         self.hint = at
         return at
+
+    def holder(self, int64_t ordinal, *, int64_t first, int64_t end):
+        """As `find`, and the record was looked at: it does hold the ordinal."""
+        cdef HeadBytes head
+        return self.seek(ordinal, first, end, &head)
+
+    cdef int64_t seek(self, int64_t ordinal, int64_t first, int64_t end, HeadBytes* head) except -1:
+        """The record that holds an ordinal, also where a damaged entry leads the search astray."""
+        cdef int64_t at = -1
+        cdef object trouble = None
+        try:
+            at = self.found(ordinal, first, end)
+            self.head_of(at, head)
+            if head.ordinal <= ordinal < head.ordinal + head.count:
+                return at
+        except Exception as error:
+            trouble = error
+        tried = {at}
+        while len(tried) <= ASTRAY_MAX:
+            at = self.below(ordinal, first, end, tried)
+            if at < 0:
+                break
+            tried.add(at)
+            try:
+                self.head_of(at, head)
+            except Exception as error:
+                trouble = trouble or error
+                continue
+            if head.ordinal <= ordinal < head.ordinal + head.count:
+                self.hint = at
+                return at
+        self.hint = -1
+        if trouble is None:
+            trouble = self.supply.damage(max(at, first), -1, ordinal, "the record index has no record of this ordinal")
+        raise trouble
+
+    cdef int64_t below(self, int64_t ordinal, int64_t first, int64_t end, set tried) except? -2:
+        """The entry with the highest ordinal that is not above this one, by looking at all of them; -1 for none."""
+        cdef int64_t at, one, best = -1, best_ordinal = -1
+        for at in range(first, end, RECORD):
+            one = self.record_at(at).ordinal
+            if best_ordinal <= one <= ordinal and at not in tried:
+                best, best_ordinal = at, one
+        return best
 
     def find_place(self, int64_t place, *, int64_t first, int64_t end):
         """As `find`, of the record that holds a place."""
@@ -190,7 +276,7 @@ cdef class Trail:
 
     cdef int64_t* slot_at(self, int64_t ordinal) except NULL:
         cdef char* p = self.slots.locate(ordinal * SLOT, SLOT)
-        if p == NULL or p[15] != FLAG:
+        if p == NULL or not self.reachable(p, ordinal * SLOT, 0) or p[15] != FLAG:
             raise self.supply.damage(-1, -1, ordinal, "its slot is missing or empty")
         return <int64_t*>p
 
@@ -198,22 +284,46 @@ cdef class Trail:
 
     cdef bint is_sure(self, int64_t offset) noexcept:
         cdef object bits
-        cdef int64_t i
         if offset >= self.sure_from:
             return True
         bits = self.sure.get(offset // (self.mask + 1))
-        if bits is None:
-            return False
-        i = (offset & self.mask) // RECORD
-        return (<uint8_t*>PyByteArray_AS_STRING(bits))[i >> 3] >> (i & 7) & 1
+        return bits is not None and bit_of(bits, (offset & self.mask) // RECORD)
 
-    cdef int make_sure(self, int64_t offset) except -1:
-        cdef int64_t page = offset // (self.mask + 1), i = (offset & self.mask) // RECORD
-        bits = self.sure.get(page)
+    cdef int make_sure(self, dict which, int64_t offset) except -1:
+        cdef int64_t page = offset // (self.mask + 1)
+        bits = which.get(page)
         if bits is None:
-            bits = self.sure[page] = bytearray(((self.mask + 1) // RECORD + 7) // 8)
-        (<uint8_t*>PyByteArray_AS_STRING(bits))[i >> 3] |= 1 << (i & 7)
+            bits = which[page] = bytearray(((self.mask + 1) // RECORD + 7) // 8)
+        set_bit(bits, (offset & self.mask) // RECORD)
         return 0
+
+    cdef int check_slots(self, int64_t offset, HeadBytes* head, int64_t begin) except -1:
+        """Compares a record's slots with its messages, once: a slot has no checksum, and would cut at a wrong byte."""
+        cdef object bits
+        cdef bytes starts, counts
+        cdef const int32_t* start
+        cdef const int32_t* count
+        cdef int64_t* slot
+        cdef int64_t i, n, entries, at, size, ordinal = head.ordinal
+        if offset >= self.sure_from:
+            return 0
+        bits = self.fitting.get(offset // (self.mask + 1))
+        if bits is not None and bit_of(bits, (offset & self.mask) // RECORD):
+            return 0
+        starts, counts = layout(self.piece(begin, 0, head.length - HEAD), head.dress, inflated_max=self.inflated_max,
+                                depth_max=self.depth_max)
+        start, count = <const int32_t*>PyBytes_AS_STRING(starts), <const int32_t*>PyBytes_AS_STRING(counts)
+        entries = len(starts) // 4
+        for i in range(entries):
+            at = begin + HEAD + start[i]
+            size = (start[i + 1] if i + 1 < entries else head.length - HEAD) - start[i]
+            for n in range(count[i]):
+                slot = self.slot_at(ordinal)
+                if slot[0] != at or slot[1] != (<int64_t>FLAG << 56 | size):
+                    raise self.supply.damage(-1, -1, ordinal, f"its slot leads to {(<int32_t*>slot)[2]} bytes at {slot[0]}, "
+                                                              f"the message has {size} at {at}")
+                ordinal += 1
+        return self.make_sure(self.fitting, offset)
 
     cdef int head_of(self, int64_t offset, HeadBytes* head) except -1:
         """The head of a record, its checksum compared if nobody did before."""
@@ -227,11 +337,12 @@ cdef class Trail:
             memcpy(head, p, HEAD)
             return 0
         text = self.check(begin, head)
-        if text is None and head.ordinal != ordinal:
-            text = f"it is the record of ordinal {head.ordinal}"
         if text is not None:
             raise self.supply.damage(offset, begin, ordinal, text)
-        return self.make_sure(offset)
+        if head.ordinal != ordinal or head.place != record.place or head.time != record.time:
+            raise self.supply.damage(offset, -1, ordinal, f"the record index leads to the record of ordinal {head.ordinal}, "
+                                                          f"place {head.place}, time {head.time}: not what it says")
+        return self.make_sure(self.sure, offset)
 
     cdef object check(self, int64_t begin, HeadBytes* head):
         """None, or why the bytes at a data offset are no record of this log."""
@@ -316,7 +427,10 @@ cdef class Trail:
         if size == 0:
             return b""
         if self.mask + 1 - (at & self.mask) < size:
-            return self.data.gather(at, size)
+            whole = self.data.gather(at, size)
+            if whole is None:
+                raise self.supply.damage(-1, begin, -1, "a page of it is missing")
+            return whole
         p = self.data.locate(at, size)
         if p == NULL:
             raise self.supply.damage(-1, begin, -1, "its page is missing")
@@ -335,7 +449,7 @@ cdef class Trail:
             piece.count -= 1
         return 0
 
-    cdef int cut(self, HeadBytes* head, int64_t begin, int64_t ordinal, int64_t limit, int64_t bytes_max,
+    cdef int cut(self, HeadBytes* head, int64_t at, int64_t begin, int64_t ordinal, int64_t limit, int64_t bytes_max,
                  int64_t messages_max, bint oversize, Piece* piece) except -1:
         """The longest run of whole entries of this record from `ordinal` on, within the limits."""
         cdef int64_t skip = ordinal - head.ordinal
@@ -346,6 +460,7 @@ cdef class Trail:
         if skip == 0 and here == head.count and here <= messages_max and size <= bytes_max:
             piece.start, piece.stop, piece.count = 0, size, here
             return 0
+        self.check_slots(at, head, begin)
         slot = self.slot_at(ordinal)
         piece.start = slot[0] - begin - HEAD
         if head.flags & WRAPPED:
@@ -382,14 +497,16 @@ cdef class Trail:
         cdef int64_t at, begin, size
         if ordinal >= limit or messages_max <= 0:
             return out
-        at = self.found(ordinal, first, end)
+        at = self.seek(ordinal, first, end, &head)
         small = Gather.__new__(Gather)
         while at < end and ordinal < limit:
             try:
                 self.head_of(at, &head)
                 begin = self.record_at(at).begin
+                if head.count and not head.ordinal <= ordinal < head.ordinal + head.count:
+                    raise self.supply.damage(at, -1, ordinal, f"this record begins with ordinal {head.ordinal}")
                 if head.count:
-                    self.cut(&head, begin, ordinal, limit, bytes_max, messages_max, oversize and not out and small.size == 0,
+                    self.cut(&head, at, begin, ordinal, limit, bytes_max, messages_max, oversize and not out and small.size == 0,
                              &piece)
             except Exception:
                 if out or small.size:            # what lies before the damage first; the next call says it
@@ -400,8 +517,13 @@ cdef class Trail:
                     break
                 size = piece.stop - piece.start
                 if size < GATHER_BELOW and self.mask + 1 - (begin + HEAD + piece.start & self.mask) >= size:
-                    if small.size and (small.dress != head.dress or small.size + size > GATHER_MAX):
+                    if small.size and (small.dress != head.dress or small.size + size > GATHER_MAX
+                                       or small.span.transaction != head.transaction):
                         out.append(small.done())
+                    if self.data.locate(begin + HEAD + piece.start, size) == NULL:
+                        if out or small.size:
+                            break
+                        raise self.supply.damage(at, begin, head.ordinal, "its page is missing")
                     small.take(self.data.locate(begin + HEAD + piece.start, size), size, &head, ordinal, &piece)
                 else:
                     if small.size:

@@ -11,10 +11,12 @@ Invariants
 - the thread calls nobody: it moves positions and rings an eventfd
 - a sync that fails ends the promises of every partition it was for; it is never tried again
 - many that wait are completed by this one thread
+- a partition whose mark says all there is to say, or that was closed, is forgotten here
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from serai.log.partition import Partition, Turn
+
+log = logging.getLogger("serai.log")
 
 
 class FlushThread:
@@ -99,17 +103,22 @@ class FlushThread:
         if behind:
             self._turn(behind)
         for partition in partitions:
+            if not partition.mark_is_behind():
+                continue
             if partition.mark_is_due():
-                partition.settle()
-            elif partition.failed is None:
+                with suppress(OSError):  # no descriptor left: a second later there may be one
+                    partition.settle()
+            if partition.mark_is_behind():
                 self._noted.append(partition)  # until its mark is written
+            elif partition.failed is not None:
+                self._ring([partition])
 
     def _turn(self, partitions: list[Partition]) -> None:
         """One sync for all of them."""
         for partition in partitions:
             partition.flush_lock.acquire()
         try:
-            turns = [(partition, partition.begin()) for partition in partitions]
+            turns = [(partition, turn) for partition in partitions if (turn := self._begin(partition))]
             if len(turns) >= limits.SYNC_TOGETHER:
                 self._sync_together(turns)
             else:
@@ -118,8 +127,22 @@ class FlushThread:
         finally:
             for partition in partitions:
                 partition.flush_lock.release()
+        self._ring(partitions)
+
+    def _ring(self, partitions: list[Partition]) -> None:
         self._moved.extend(partitions)
         os.eventfd_write(self.bell, 1)
+
+    def _begin(self, partition: Partition) -> Turn | None:
+        """What this turn covers; None when there is no descriptor left, so that it has to wait for the next second."""
+        try:
+            return partition.begin()
+        except OSError as error:
+            log.warning(
+                "%s: nothing could be synced (%s); it is tried again within a second", partition.folder.path, error
+            )
+            self._noted.append(partition)
+            return None
 
     def _sync_together(self, turns: list[tuple[Partition, Turn]]) -> None:
         fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from serai import config, limits
 from serai._core.pages import Page
+from serai._core.trail import Trail
 from serai.errors import Corrupt, Misuse, NewerFormat
 from serai.log import marks
 from serai.log.format import DATA, FORMAT_FILE, INDEX, LOG_VERSION, RECORDS
@@ -136,6 +137,13 @@ class Folder:
         number = offset // self.page_bytes
         page = files.reading(number)
         return None if page is None else (page, number * self.page_bytes)
+
+    def trail(self) -> Trail:
+        """A reading end; which of its records need no check, the caller says."""
+        return Trail(
+            self, page_bytes=self.page_bytes, identity=self.identity, sure_from=1 << 62,
+            inflated_max=limits.INFLATED_MAX, depth_max=limits.NESTED_MAX,
+        )  # fmt: skip
 
     def forget(self) -> None:
         for files in (self.data_files, self.slot_files, self.record_files):

@@ -4,54 +4,76 @@
               adopted one after the other ------------------>| cut: a set without its last part goes too
 
 Nothing above a mark is trusted: a record must have its checksum, which begins with the log's identity, the ordinal
-and place that come next, and an epoch that does not fall.  So bytes of a page that was used before, or that a
-recovery has cut earlier, are never taken for the log.
+and place that come next, the part number that comes next, and an epoch not below the mark's.  So bytes of a page that
+was used before, or that a recovery or a truncation has given up, are never taken for the log.
+
+A truncation moves the mark: its end goes back, its data end does not.  So nothing that was given up lies above it.
 
 Invariants
 - what was committed is adopted: its bytes were on the disk, and everything before it too
+- what is adopted is written once more and synced before a mark covers it: a kernel that failed to write it may
+  believe that it did
 - slots and record index are written again for all that is adopted, and are zero behind it
-- a truncation leaves no head behind that a later recovery could take for the log's
+- a crash in the middle of a truncation leaves the log as it was, or cut; nothing before the cut is lost
 """
 
 import logging
 import os
+import struct
 from typing import TYPE_CHECKING
 
-from serai._core.records import FLAG_LAST, FLAG_WRAPPED, RECORD_BYTES, Recorder
+from serai import limits
+from serai._core.crc import crc32c
+from serai._core.messages import census, layout
+from serai._core.records import FLAG_LAST, HEAD_BYTES, RECORD_BYTES, Recorder
 from serai._core.trail import Head, Trail
-from serai.errors import Misuse, OutOfRange
+from serai.errors import Misuse
 from serai.log import recovery
 from serai.log.folder import Folder
 from serai.log.format import SLOT_BYTES
 from serai.log.marks import Mark
-from serai.log.store import PageFiles
+from serai.log.store import PageFiles, Runway, sync_directory
 
 if TYPE_CHECKING:
     from serai.log.view import Reading
 
 log = logging.getLogger("serai.log")
-HEAD_WIPED = 16  # bytes of a head that are zeroed, so that it is none
+_HEAD = struct.Struct("<IIBBHIqqIIqQIIQ")  # as `_core.records` has it
+_SUMMED = 8
+_AGAIN_BYTES = 1 << 20
+_HEAD_FIELDS = (
+    "length", "dress", "flags", "messages", "ordinal", "place", "place_length", "epoch", "time", "producer", "sequence", "part",
+    "transaction",
+)  # fmt: skip
 
 
-def following(trail: Trail, begin: int, *, page_bytes: int, ordinal: int, place: int, epoch: int) -> Head | None:
+def following(
+    trail: Trail, begin: int, *, page_bytes: int, ordinal: int, place: int, epoch: int, part: int
+) -> Head | None:
     """The record that comes next at a data offset, or at the next page if the rest of this one was left empty."""
     starts = [begin]
     if begin % page_bytes:
         starts.append(begin - begin % page_bytes + page_bytes)
     for start in starts:
         head = trail.scan(start)
-        if isinstance(head, Head) and head.ordinal == ordinal and head.place == place and head.epoch >= epoch:
+        if (
+            isinstance(head, Head)
+            and head.epoch >= epoch
+            and (head.ordinal, head.place, head.part) == (ordinal, place, part)
+        ):
             return head
     return None
 
 
 def resume(folder: Folder, trail: Trail, recorder: Recorder, mark: Mark) -> None:
     """Takes over what is whole above the mark and cuts the rest."""
-    begin, ordinal, place, epoch = mark.data_end, mark.end, mark.place, 0
+    begin, ordinal, place, epoch = mark.data_end, mark.end, mark.place, mark.epoch
     parts: list[Head] = []
     adopted = 0
     while True:
-        head = following(trail, begin, page_bytes=folder.page_bytes, ordinal=ordinal, place=place, epoch=epoch)
+        head = following(
+            trail, begin, page_bytes=folder.page_bytes, ordinal=ordinal, place=place, epoch=epoch, part=len(parts)
+        )
         if head is None:
             break
         parts.append(head)
@@ -66,6 +88,7 @@ def resume(folder: Folder, trail: Trail, recorder: Recorder, mark: Mark) -> None
                 )  # fmt: skip
             adopted += len(parts)
             parts = []
+    write_again(folder.data_files, mark.data_end, recorder.data_end)
     clear(folder.slot_files, recorder.end * SLOT_BYTES)
     clear(folder.record_files, recorder.record_end)
     if adopted or parts:
@@ -87,47 +110,85 @@ def clear(files: PageFiles, start: int) -> None:
             recovery.zero(files, offset, len(raw))
 
 
-def truncate(reading: "Reading", recorder: Recorder, ordinal: int) -> None:
-    """Cuts a settled log at an ordinal; the caller writes the new mark."""
-    bounds, folder = reading.bounds(), reading.folder
-    if not bounds.first <= ordinal <= bounds.end:
-        raise OutOfRange(
-            f"log {folder.path.name} cannot be cut at {ordinal}: it holds {bounds.first} to {bounds.end}",
-            first=bounds.first, end=bounds.end,
-        )  # fmt: skip
-    if ordinal == bounds.end:
-        return
-    at = reading.trail.find(ordinal, first=bounds.first_record, end=bounds.record_end)
+def write_again(files: PageFiles, start: int, stop: int) -> None:
+    """Writes the bytes of a stretch once more where they stand, and syncs them."""
+    for number in files.numbers():
+        base = number * files.page_bytes
+        first, last = max(start - base, 0), min(stop - base, files.page_bytes)
+        if first >= last:
+            continue
+        fd = os.open(files.path(number), os.O_RDWR | os.O_CLOEXEC)
+        try:
+            for at in range(first, last, _AGAIN_BYTES):
+                os.pwrite(fd, os.pread(fd, min(_AGAIN_BYTES, last - at), at), at)
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+    sync_directory(files.directory)
+
+
+def truncated(reading: "Reading", runway: Runway, mark: Mark, ordinal: int, *, epoch: int) -> Mark:
+    """The mark of a settled log that is cut at an ordinal.
+
+    What a cut record keeps becomes a record of its own behind the data; it lies above the mark, for `resume`.
+    """
+    bounds = reading.bounds()
+    at = reading.trail.holder(ordinal, first=bounds.first_record, end=bounds.record_end)
     head = reading.trail.head(at)
     front = _front(reading, head, ordinal)
-    for begin in [reading.trail.record(one)[2] for one in range(at, bounds.record_end, RECORD_BYTES)]:
-        _wipe(folder, begin)
-    recorder.move(data_offset=head.begin, ordinal=head.ordinal, record_offset=at, place=head.place, time=head.time)
-    clear(folder.slot_files, head.ordinal * SLOT_BYTES)
-    clear(folder.record_files, at)
+    data_end = mark.data_end
     if front:
-        recorder.append(front, head.dress, head.time, producer=head.producer, sequence=head.sequence)
+        counted = census(
+            front, head.dress, inflated_max=limits.INFLATED_MAX, depth_max=limits.NESTED_MAX,
+            jafka_magic=reading.folder.format.jafka_magic,
+        )  # fmt: skip
+        head = head._replace(
+            length=HEAD_BYTES + len(front), flags=head.flags | FLAG_LAST, messages=counted.messages,
+            place_length=counted.jafka_bytes, epoch=epoch, part=0,
+        )  # fmt: skip
+        raw = sealed(head, front, reading.folder.identity)
+        page_bytes = reading.folder.page_bytes
+        if len(raw) > page_bytes - data_end % page_bytes:
+            data_end += -data_end % page_bytes
+        _put(runway, data_end, raw)
+    before = head.time if at == bounds.first_record else reading.trail.record(at - RECORD_BYTES)[3]
+    return mark._replace(
+        clean=0, end=head.ordinal, data_end=data_end, record_end=at, place=head.place, time=min(before, head.time)
+    )
+
+
+def sealed(head: Head, messages: bytes, identity: int) -> bytes:
+    """A record as it lies in the data."""
+    length, *fields = (getattr(head, name) for name in _HEAD_FIELDS)
+    raw = _HEAD.pack(length, 0, 1, *fields) + messages
+    return raw[:4] + crc32c(raw[_SUMMED:], identity).to_bytes(4, "little") + raw[_SUMMED:]
+
+
+def _put(runway: Runway, offset: int, raw: bytes) -> None:
+    """Writes bytes behind the data, and syncs them."""
+    page_bytes = runway.files.page_bytes
+    while raw:
+        piece = raw[: page_bytes - offset % page_bytes]
+        page, _ = runway.ahead(offset, len(piece))
+        page.write(offset % page_bytes, piece)
+        offset += len(piece)
+        raw = raw[len(piece) :]
+    runway.force()
 
 
 def _front(reading: "Reading", head: Head, ordinal: int) -> bytes:
     """The messages of a record before the ordinal."""
-    if ordinal == head.ordinal:
-        return b""
-    begin, _size = reading.trail.slot(ordinal)
-    before, size = reading.trail.slot(ordinal - 1)
-    if head.flags & FLAG_WRAPPED and begin == before:
-        raise Misuse(
-            f"log {reading.folder.path.name} cannot be cut at {ordinal}: it is in the middle of a batch that was stored as one; "
-            f"cut at its start or at its end"
-        )
-    return bytes(reading.trail.payload(head.begin, before + size - head.begin))
-
-
-def _wipe(folder: Folder, begin: int) -> None:
-    path, position = folder.where(begin)
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        os.pwrite(fd, bytes(HEAD_WIPED), position)
-        os.fdatasync(fd)
-    finally:
-        os.close(fd)
+    payload = reading.trail.payload(head.begin, head.length)
+    starts, counts = layout(payload, head.dress, inflated_max=limits.INFLATED_MAX, depth_max=limits.NESTED_MAX)
+    before, stop = head.ordinal, 0
+    for start, count in zip(memoryview(starts).cast("i"), memoryview(counts).cast("i"), strict=True):
+        stop = start
+        if before >= ordinal:
+            break
+        before += count
+        if before > ordinal:
+            raise Misuse(
+                f"log {reading.folder.path.name} cannot be cut at {ordinal}: it is in the middle of a batch that was stored as "
+                "one; cut at its start or at its end"
+            )
+    return bytes(payload[:stop])

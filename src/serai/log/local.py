@@ -65,6 +65,8 @@ class LocalEngine:
                 f"{self.path} is served by another process already: one server has a data directory. Stop that one, or give this "
                 "one a directory of its own (--data)"
             )
+        for half in (*self.path.glob("[ps]/.*.new"), *self.path.glob("[ps]/.*.gone")):
+            shutil.rmtree(half, ignore_errors=True)  # of a process that was killed while it made or removed one
 
     def _make_directory(self, path: Path) -> None:
         try:

@@ -10,9 +10,12 @@
 Invariants
 - below a mark's ends data, slots and records are durable: a recovery looks only at what lies above
 - a mark is written over the older one, so that a cut in the middle of it leaves the newer one valid
-- the live area is believed only when it was written since this machine was started; else the mark counts
+- a mark that takes something back (retention, truncation) is written over both, before anything goes
+- one damaged mark costs nothing: the other one serves, and what lies above it is looked at
+- the live area is believed only while a writer has not closed it, and since this machine was started; else the mark counts
 """
 
+import logging
 import os
 import zlib
 from functools import cache
@@ -38,6 +41,8 @@ from serai.log.format import (
     MARKS_FILE,
 )
 from serai.log.store import space_for
+
+log = logging.getLogger("serai.log")
 
 __all__ = ["LIVE_AT", "Mark", "Marks", "newest"]
 
@@ -86,7 +91,16 @@ def newest(raw: bytes, path: Path) -> Mark:
             f"Put the file back from a copy, or run `serai verify {path.parent} --repair`, which reads the whole log",
             file=str(path), position=0, expected="a mark", found=f"{len(raw)} bytes",
         )  # fmt: skip
-    return max(marks)
+    mark = max(marks)
+    return mark._replace(clean=0) if damaged(raw) is not None else mark
+
+
+def damaged(raw: bytes) -> int | None:
+    """Where one of the two marks is not as it was written, None if both are."""
+    found = {at: unpack(raw[at : at + MARK.size]) for at in MARK_AT}
+    if found[MARK_AT[1]] is None and found[MARK_AT[0]] == Mark(clean=1) and not any(raw[MARK_AT[1] :][: MARK.size]):
+        return None  # of a new partition: the second one was never written
+    return next((at for at, mark in found.items() if mark is None), None)
 
 
 class Marks:
@@ -100,7 +114,13 @@ class Marks:
                 raise Locked(
                     f"{directory} is open for writing already, in this process or another; close it there first"
                 )
-            self.mark = newest(os.pread(fd, MARKS_BYTES, 0), self.path)
+            raw = os.pread(fd, MARKS_BYTES, 0)
+            self.mark = newest(raw, self.path)
+            if (at := damaged(raw)) is not None:
+                log.warning(
+                    "%s byte %d: this mark is damaged, or its writing was cut off; the other one serves, and what lies above it "
+                    "is looked at", self.path, at,
+                )  # fmt: skip
             self.page = Page(fd, MARKS_BYTES, True)  # the mapping keeps the lock: no descriptor stays open
         finally:
             os.close(fd)
@@ -121,6 +141,10 @@ class Marks:
         self.page.store(LIVE_EPOCH, self.epoch)
         self.page.store(LIVE_BOOT, boot_number())
 
+    def show_dead(self) -> None:
+        """From here on the newest mark counts."""
+        self.page.store(LIVE_BOOT, 0)
+
     def let_go(self) -> Page:
         """Ends the lock, which lives as long as the mapping; the numbers stay, where nobody else sees them."""
         kept = Page(-1, MARKS_BYTES, True)
@@ -140,6 +164,11 @@ class Marks:
         finally:
             os.close(fd)
         self.mark = mark
+
+    def write_both(self, mark: Mark) -> None:
+        """Writes a mark over both of them: for one that takes something back."""
+        self.write(mark)
+        self.write(mark)
 
 
 def create(directory: Path) -> None:

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from serai import limits
 from serai._core.records import Recorder
-from serai._core.trail import Trail
-from serai.errors import BadMessages, Closed, Failed
+from serai.errors import BadMessages, Closed, DiskFull, Failed
 from serai.log import folder, healing, retention
 from serai.log.engine import Level, Ticket
 from serai.log.format import (
@@ -90,14 +89,16 @@ class Partition(Reading):
                 self.folder.record_files, window_first=limits.RECORD_WINDOW_FIRST, window_max=limits.SLOT_WINDOW_MAX, spare=0
             ),
         )  # fmt: skip
-        self.trail = self._new_trail()
+        self.trail = self.folder.trail()
         self._recorder = self._new_recorder(self._marks.mark)
         self._append = self._recorder.append
         self._live = self._marks.page
-        self._recover()
-
-    def _new_trail(self) -> Trail:
-        return Trail(self.folder, page_bytes=self.folder.page_bytes, identity=self.folder.identity, sure_from=1 << 62)
+        try:
+            self._recover()
+            self.settle()
+        except BaseException:
+            self.abandon()
+            raise
 
     def _new_recorder(self, mark: Mark) -> Recorder:
         return Recorder(
@@ -117,8 +118,6 @@ class Partition(Reading):
         self._recorder.show()
         self._marks.show_alive()
         self.trail.sure_from = self._recorder.record_end
-        if not mark.clean:
-            self.settle()
 
     # ---- what the recorder asks for -----------------------------------------------------------------------
 
@@ -193,8 +192,10 @@ class Partition(Reading):
         if self._closed:
             return Turn(0, 0, Dirty(self.folder.data_files, 0, NO_PAGE, made=False))
         self._noted = self._wanted = False
-        place = self._live.load(LIVE_PLACE)
         end = self._live.load(LIVE_END)
+        place = self._live.load(LIVE_PLACE)
+        while (now := self._live.load(LIVE_END)) != end:  # place and end belong together
+            end, place = now, self._live.load(LIVE_PLACE)
         return Turn(end, place, self._runways[0].dirty())
 
     def finish(self, turn: Turn) -> None:
@@ -212,15 +213,17 @@ class Partition(Reading):
         if self.failed is None and turn.end > self._live.load(LIVE_COMMITTED):
             self._marks.show_committed(turn.end, place=turn.place)
 
-    def fail(self, error: OSError) -> None:
+    def fail(self, error: Exception) -> None:
         """Nothing can be promised any more: a later sync that succeeds would prove nothing."""
         self.failed = self.failed or error
+
+    def mark_is_behind(self) -> bool:
+        """Whether a recovery would have anything to look at."""
+        return not self._closed and self.failed is None and self._live.load(LIVE_END) > self._marks.mark.end
 
     def mark_is_due(self) -> bool:
         """Whether recovery would have much to look at."""
         behind = self._live.load(LIVE_DATA_END) - self._marks.mark.data_end
-        if behind <= 0:
-            return False
         return behind >= limits.MARK_EVERY_BYTES or time.monotonic() - self._marked_at >= limits.MARK_EVERY_S
 
     def settle(self, *, clean: bool = False) -> None:
@@ -238,7 +241,7 @@ class Partition(Reading):
                 for runway, pages in zip(self._runways[1:], dirty, strict=True):
                     runway.synced(pages)
                 self._marks.write(mark._replace(clean=int(clean)))
-            except OSError as error:
+            except (OSError, DiskFull) as error:
                 self.fail(error)
                 return
             self._marked_at = time.monotonic()
@@ -300,22 +303,34 @@ class Partition(Reading):
         self.settle()
         if self.failed is not None:
             raise self._refusal()
+        self._marks.write_both(self._marks.mark)  # whichever of them is lost, the other names no page that is gone
+        self.folder.forget()
+        self.trail.forget()  # a page that this reader maps would not be used again
         retention.give_up(self.folder, kept)
-        self.trail.forget()
 
     def truncate(self, ordinal: int) -> None:
         """Gives up every message from `ordinal` on; they can come again under the same ordinals."""
         if self.failed is not None or self._closed:
             raise self._refusal()
+        bounds = self.bounds()
+        if not bounds.first <= ordinal <= bounds.end:
+            raise self._out_of_range("ordinal", ordinal, bounds)
+        if ordinal == bounds.end:
+            return
         if self._tidy:
             self._untidy()
         self.settle()
-        healing.truncate(self, self._recorder, ordinal)
-        self.trail = self._new_trail()
-        self.trail.sure_from = self._recorder.record_end
-        self._recorder.show()
-        committed = min(self.committed, self._recorder.end)
-        self._marks.show_committed(committed, place=min(self.committed_place, self._recorder.place))
+        with self.flush_lock:
+            if self.failed is not None:
+                raise self._refusal()
+            epoch = self.epoch + 1  # what is given up can never be taken for what comes under the same ordinals
+            mark = healing.truncated(self, self._runways[0], self._marks.mark, ordinal, epoch=epoch)
+            self.epoch = self._marks.epoch = epoch
+            self._marks.write_both(mark)
+            self._recorder = self._new_recorder(self._marks.mark)
+            self._append = self._recorder.append
+            self.trail = self.folder.trail()
+            self._recover()
         self.settle()
 
     def close(self) -> None:
@@ -324,6 +339,8 @@ class Partition(Reading):
             return
         try:
             self.settle(clean=True)
+            if self._tidy:
+                self._marks.show_dead()
         finally:
             self.abandon()
 

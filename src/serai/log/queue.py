@@ -32,8 +32,10 @@ from serai.log.format import (
     COMPRESSED,
     DATA,
     DIALECTS,
+    FORMAT_FILE,
     INDEX,
     INDEX_JAVA,
+    MARKS_FILE,
     MODES,
     OFFSET_MAX,
     PRODUCER_NAME,
@@ -127,6 +129,11 @@ class Directory:
 
     def _check_kind(self) -> None:
         names = os.listdir(self.path)
+        if self.mode == "rw" and FORMAT_FILE in names and MARKS_FILE in names:
+            raise Misuse(
+                f"{self.path} is a partition of a log: only the server that has its data directory writes it. Open it with mode "
+                "'r', or give a directory of its own"
+            )
         if not self.shared and any(name.endswith((STATE, INDEX_JAVA)) for name in names):
             raise Misuse(f"{self.path} is a queue of several producers; open it with serai.MultiQueue")
         if self.shared and any(name.endswith((DATA, COMPRESSED)) for name in names):

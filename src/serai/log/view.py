@@ -32,6 +32,7 @@ from serai.log.format import (
     LIVE_COMMITTED,
     LIVE_COMMITTED_PLACE,
     LIVE_END,
+    LIVE_EPOCH,
     LIVE_FIRST,
     LIVE_FIRST_PLACE,
     LIVE_FIRST_RECORD,
@@ -114,13 +115,12 @@ class Reading:
         """First ordinal of the record after the one that holds `ordinal`."""
         try:
             at = self.trail.find(ordinal, first=bounds.first_record, end=bounds.record_end)
-            while (at := at + RECORD_BYTES) < bounds.record_end:
-                if self.trail.record(at)[0] > ordinal:
-                    return self.trail.record(at)[0]
+            later = range(at + RECORD_BYTES, min(bounds.record_end, at + 5 * RECORD_BYTES), RECORD_BYTES)
+            starts = [start for start in (self.trail.record(one)[0] for one in later) if start > ordinal]
+            return min([*starts, bounds.end])  # of several, as one of them may be damaged too
         except (Corrupt, ValueError):
             per_page = self.folder.page_bytes // 16
             return min(bounds.end, (ordinal // per_page + 1) * per_page)
-        return bounds.end
 
     def _out_of_range(self, what: str, value: int, bounds: Bounds) -> OutOfRange:
         return OutOfRange(
@@ -134,7 +134,7 @@ class Reading:
         if not bounds.first <= ordinal < bounds.end:
             raise self._out_of_range("ordinal", ordinal, bounds)
         try:
-            return self.trail.head(self.trail.find(ordinal, first=bounds.first_record, end=bounds.record_end))
+            return self.trail.head(self.trail.holder(ordinal, first=bounds.first_record, end=bounds.record_end))
         except Corrupt as error:
             raise self._placed(error, ordinal) from None
 
@@ -142,6 +142,9 @@ class Reading:
         """The first message that was stored at or after a time; the end when there is none."""
         bounds = self.bounds()
         at = self.trail.find_time(ms, first=bounds.first_record, end=bounds.record_end)
+        for one in (at - RECORD_BYTES, at):  # times rise: if these two are right, so is what the search found
+            if bounds.first_record <= one < bounds.record_end:
+                self.trail.head(one)
         return max(bounds.first, self.trail.record(at)[0]) if at < bounds.record_end else bounds.end
 
     def places(self) -> tuple[int, int, int]:
@@ -167,13 +170,23 @@ class Reading:
             raise self._out_of_range("place", place, bounds)
         if place == end:
             return bounds.end
-        head = self.trail.head(self.trail.find_place(place, first=bounds.first_record, end=bounds.record_end))
+        head = self._head_at_place(
+            place, self.trail.find_place(place, first=bounds.first_record, end=bounds.record_end)
+        )
         starts, counts = self._entries(head)
         for start, count in zip(reversed(starts), reversed(counts), strict=True):
             head = head._replace(messages=head.messages - count)
             if start <= place - head.place:
                 break
         return max(bounds.first, head.ordinal + head.messages)
+
+    def _head_at_place(self, place: int, at: int) -> Head:
+        head = self.trail.head(at)
+        if not head.place <= place < head.place + head.place_length:
+            raise self.folder.damage(
+                at, -1, -1, f"the record index leads to place {head.place}, place {place} was looked for"
+            )
+        return head
 
     def place_of(self, ordinal: int) -> int:
         """The Jafka byte offset of a message; of a member of a wrapper, that of the wrapper."""
@@ -218,7 +231,7 @@ class Reading:
         out: list[memoryview | bytes] = []
         at = self.trail.find_place(place, first=bounds.first_record, end=bounds.record_end)
         while place < stop:
-            head = self.trail.head(at)
+            head = self._head_at_place(place, at)
             data = memoryview(self.jafka_bytes(head))[place - head.place : stop - head.place]
             out.append(data)
             place += len(data)
@@ -244,10 +257,15 @@ class View(Reading):
             self._live = Page(fd, MARKS_BYTES, False)
         finally:
             os.close(fd)
-        self._mark = mark
-        self.trail = Trail(
-            self.folder, page_bytes=self.folder.page_bytes, identity=self.folder.identity, sure_from=1 << 62
-        )
+        self._epoch = self._live.load(LIVE_EPOCH) if self.alive else mark.epoch
+        self.trail = self.folder.trail()
+
+    def _owned_by(self, epoch: int) -> None:
+        """A new writer, or a truncation, may have put other pages in the place of those that are mapped here."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self.folder.forget()
+            self.trail = self.folder.trail()
 
     @property
     def alive(self) -> bool:
@@ -261,8 +279,10 @@ class View(Reading):
     def bounds(self) -> Bounds:
         if not self.alive:
             mark = self._mark_now()
+            self._owned_by(mark.epoch)
             return Bounds(mark.first, mark.end, mark.end, mark.first_record, mark.record_end)
         load = self._live.load
+        self._owned_by(load(LIVE_EPOCH))
         first, first_record, committed = load(LIVE_FIRST), load(LIVE_FIRST_RECORD), load(LIVE_COMMITTED)
         end = load(LIVE_END)  # before the record end, which is stored first
         return Bounds(first, end, min(committed, end), first_record, load(LIVE_RECORD_END))
