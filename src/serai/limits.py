@@ -68,6 +68,8 @@ WAITS_MAX = 100_000  # parked requests
 WAITS_SESSION_MAX = 8192  # of one connection
 ACKED_RANGES_MAX = 1024  # acknowledged ranges in front of a position
 PLAN_TOPICS_MAX = 1024  # topics one request may make
+GROUPS_MAX = 10_000  # of one topic
+REGISTERED_MAX = 10_000  # consumers of one connection, and as many producers and routes
 
 # The port.
 READ_BYTES = 256 * KIB  # most that one read takes in

@@ -8,7 +8,7 @@ import pytest
 
 from serai import limits
 from serai.broker import Broker
-from serai.errors import DiskFull, Refused
+from serai.errors import Corrupt, DiskFull, Refused
 from serai.log.engine import Level
 from tests.broker.kit import House, refused, words
 
@@ -297,3 +297,29 @@ def test_refusals_name_what_was_wrong(house: House, act: Any, words_of_error: st
     house.topic()
     with pytest.raises(Refused, match=words_of_error):
         act(house)
+
+
+def test_partitions_that_a_crash_left_behind_go_at_the_next_start(house: House) -> None:
+    house.topic(partitions=2)
+    house.topic("logs")
+    for number in range(2):
+        house.produce(house.guest(), words(1), partition=number)
+    house.produce(house.guest(), words(1), name="logs")
+    house.broker.delete_topic("orders", now_ms=house.now_ms)
+    (effect,) = house.broker.effects()
+    effect.removed = []  # killed after the catalogue was written
+    effect.run()
+    house.engine.open("strange-name")
+    house.engine.open("99-0")  # an id that was not given away yet is nobody's to remove
+    house.restart()
+    assert house.engine.partitions() == ["1-0", "1-1", "2-0", "99-0", "strange-name"]
+    house.broker.settle()
+    assert house.engine.partitions() == ["2-0", "99-0", "strange-name"]
+    assert house.fetch(house.consumer(house.guest(), "logs")).count == 1
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"[1]", b'{"epoch":1}', b'{"epoch":1,"name":"x"}', b"null"])
+def test_entry_that_cannot_be_read_is_named(house: House, data: bytes) -> None:
+    house.engine.catalogue().put(b"topic/9", data, level=Level.RECEIVE)
+    with pytest.raises(Corrupt, match="topic/9"):
+        Broker(house.engine, **house.settings)

@@ -69,3 +69,11 @@ def test_ownership_that_came_back_goes_on_where_it_was(house: House) -> None:
     house.broker.own("orders", 0)
     delivery = house.fetch(consumer)
     assert (delivery.ordinal, delivery.attempt) == (2, 2)
+
+
+def test_fetch_of_a_topic_without_an_own_partition_is_refused_at_once(house: House) -> None:
+    house.topic()
+    consumer = house.consumer(house.guest())
+    house.broker.disown("orders", 0)
+    with refused("no-owner"):
+        house.ask(consumer, wait_ms=1000)

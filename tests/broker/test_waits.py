@@ -235,3 +235,24 @@ def test_deadlines_are_kept_late_by_a_bucket_and_never_early() -> None:
             seen.append(thing)
         assert deadlines.next_ms > now_ms
     assert seen == [each for each in range(100, 140) if each != 110]
+
+
+def test_answer_of_a_session_that_left_in_the_same_round_is_not_handed_over(house: House) -> None:
+    house.topic()
+    one, other = house.guest(), house.guest()
+    wait = house.broker.park(one, [house.produce(one, words(1))], deadline_ms=NEVER_MS)
+    assert wait.done
+    house.broker.leave(one)
+    assert house.turn() == []
+    assert house.fetch(house.consumer(other)).count == 1
+
+
+def test_long_poll_times_out_even_when_nothing_else_happens_for_days(house: House) -> None:
+    house.topic()
+    guest = house.guest()
+    for _ in range(50):
+        wait = parked(house, guest)
+        assert house.turn(after_ms=POLL_MS + 8) == [wait]
+    group = house.broker.find("orders").groups["app"]
+    assert not group.pollers
+    assert not guest.waits

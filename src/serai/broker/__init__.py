@@ -15,6 +15,7 @@
     rights       who may do what, by the catalogue
     delivery     which messages a consumer gets now
     polls        long polls: who is looked at when
+    forgetting   what a topic may forget
     waits        parked requests: by log, by group, by deadline
     desk         Broker, the one face of it all
 

@@ -13,6 +13,7 @@ Invariants
 - a change is durable before anybody is told of it, so no message is kept for a topic that a crash forgets
 - a change is made on top of the changes that are still under way
 - an id is never used again: its counter is written together with the topic
+- a topic that is deleted stays deleted: partitions that a crash left behind go at the next start
 
 Left to others: when effects run (gate), what policies mean (`policy`).
 """
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from serai import limits
@@ -66,15 +68,17 @@ class Effect:
             (key.encode(), None if value is None else dump(value, self.engine.epoch))
             for key, value in self.pairs.items()
         ]
-        ticket = self.engine.catalogue().put_many(written, level=Level.COMMIT)
-        if not ticket.done:
-            ticket.log.commit()
-        if ticket.failed is not None:
-            raise ticket.failed
+        if written:
+            ticket = self.engine.catalogue().put_many(written, level=Level.COMMIT)
+            if not ticket.done:
+                ticket.log.commit()
+            if ticket.failed is not None:
+                raise ticket.failed
         if self.forgotten:
             self.engine.state(POSITIONS).put_many([(key, None) for key in self.forgotten], level=Level.RECEIVE)
         for partition in self.removed:
-            self.engine.remove(partition)
+            with suppress(OSError):  # what could not go is an orphan, and goes at the next start
+                self.engine.remove(partition)
 
 
 POSITIONS = "positions"
@@ -114,6 +118,9 @@ class Catalogue:
         self.making: dict[str, Effect] = {}  # topics that do not exist yet
         for key, data in engine.catalogue().items():
             self._load(key, data)
+        orphans = [partition for partition in engine.partitions() if self._is_orphan(partition)]
+        if orphans:
+            self._plan({}, (), 0).removed = orphans
 
     def _load(self, key: bytes, data: bytes) -> None:
         try:
@@ -131,6 +138,14 @@ class Catalogue:
                 " a newer server owns this data",
                 code="not-owner",
             )
+
+    def _is_orphan(self, partition: str) -> bool:
+        """Whether a partition is left from a topic that was deleted: its id was given away, and is nobody's."""
+        identity, _, number = partition.partition("-")
+        if not (identity.isdecimal() and number.isdecimal()):
+            return False
+        topic = self.by_id.get(int(identity))
+        return int(identity) < self.next_id and (topic is None or int(number) >= topic.count)
 
     # ---- what is ------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@
     fetch_at, index, seek, at_time               messages out, without
     describe, topics, groups, counts             what there is
     create_topic ... remove_subscription         changes
-    moved, turn, effects, done                   what the gate feeds
+    moved, turn, effects, done, tidy             what the gate feeds
 
 A round of the gate: handle everything one read brought, run `effects`, feed `done`, then `turn` gives the waits
 that are finished.  Long polls are looked at in `turn`, once for everything a round appended.
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from serai import limits
 from serai.broker.catalogue import POSITIONS, Catalogue, Effect, Subscription
 from serai.broker.delivery import Delivery, Fetch, Reading, deliver, nothing, read
+from serai.broker.forgetting import retain
 from serai.broker.groups import NEWEST, OLDEST, POSITION, Share, bounds, position_key
 from serai.broker.names import app_of, check_name, hash_of
 from serai.broker.polls import Polls
@@ -36,7 +37,7 @@ from serai.broker.sessions import Consumer, Producer, Session
 from serai.broker.topics import PRODUCE, Node, Owner, Partition, Topic
 from serai.broker.views import Counts, Description, GroupView, Index, described, is_near, named_groups, viewed
 from serai.broker.waits import NEVER_MS, Lot, Wait
-from serai.errors import OutcomeUnknown, OutOfRange, Refused, SeraiError
+from serai.errors import OutcomeUnknown, Refused, SeraiError
 from serai.log.engine import Level
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Broker:
         self._rights = Rights(self.catalogue, self.positions)
         self._polls = Polls(self._lot, self._rights)
         self._entered = 0
+        self._forgetting: list[str] = []  # topics that `tidy` still has to visit this time round
         self.produced_sets = 0
         self.produced_messages = 0
         self.produced_bytes = 0
@@ -85,6 +87,7 @@ class Broker:
         """A connection is gone: its leases end, what it has parked is forgotten."""
         if self.sessions.pop(session.id, None) is None:
             return
+        session.gone = True
         for wait in list(session.waits):
             self._lot.drop(wait)
         for name, group in list(session.consumers):
@@ -158,7 +161,9 @@ class Broker:
         if failed is not None:
             return Refused(f"{failed}; the partition can only be read", code="disk-failed")
         place = self._place_of(ticket.log)
-        if place is None or place.number in place.topic.strangers:
+        if place is None:
+            return Refused("the topic was deleted before the answer was known", code="topic-unknown")
+        if place.number in place.topic.strangers:
             return Refused("the partition changed hands before the answer was known", code="not-owner")
         return OutcomeUnknown(
             f"messages {ticket.ordinal} to {ticket.ordinal + ticket.count - 1} of partition {place.number} were not on the"
@@ -175,6 +180,7 @@ class Broker:
         """Register a consumer; again: the same."""
         consumer = session.consumers.get((name, group))
         if consumer is None:
+            session.check_room(len(session.consumers))
             consumer = session.consumers[name, group] = Consumer(session, self._rights.group(name, group))
         self._rights.check(consumer)
         consumer.group.active_ms = now_ms
@@ -184,6 +190,7 @@ class Broker:
         """Register a producer; again: the same."""
         route = self._rights.route(session, name, app)
         producer = session.producers.get((name, app))
+        session.check_room(len(session.producers))
         if producer is None or producer.topic is not route.topic:
             producer = session.producers[name, app] = Producer(session, route.topic, app)
         return producer
@@ -228,11 +235,13 @@ class Broker:
         if consumer.stamp != self.catalogue.stamp:
             self._rights.check(consumer)
         consumer.check()
+        if not consumer.group.topic.order:
+            raise consumer.group.topic.no_owner()
         policy = consumer.policy
         fetch = Fetch(
             consumer,
             policy.batch_size if count <= 0 else min(count, limits.FETCH_COUNT_MAX),
-            min(bytes_max, limits.FETCH_BYTES_MAX),
+            max(1, min(bytes_max, limits.FETCH_BYTES_MAX)),
             policy.ack_timeout_ms if ack_timeout_ms <= 0 else min(ack_timeout_ms, limits.LEASE_MS_MAX),
         )
         consumer.group.active_ms = now_ms
@@ -308,9 +317,10 @@ class Broker:
         log = place.log
         if ordinal == POSITION and group is not None:
             ordinal = max(self._share(name, group, partition).progress.position, log.first)
-        if not log.first <= ordinal <= log.end:
-            raise out_of_range(place, ordinal)
-        reading = Reading(ordinal, min(max(count, 1), limits.FETCH_COUNT_MAX), min(bytes_max, limits.FETCH_BYTES_MAX))
+        place.check(ordinal)
+        reading = Reading(
+            ordinal, min(max(count, 1), limits.FETCH_COUNT_MAX), max(1, min(bytes_max, limits.FETCH_BYTES_MAX))
+        )
         delivery = read(place, reading)
         if delivery is not None:
             return delivery
@@ -333,8 +343,7 @@ class Broker:
         share.group.active_ms = now_ms
         log = share.partition.log
         to = log.first if ordinal == OLDEST else log.end if ordinal == NEWEST else ordinal
-        if not log.first <= to <= log.end:
-            raise out_of_range(share.partition, ordinal)
+        share.partition.check(to)
         share.move(to)
         self._polls.stir_group(share.group)
         return to
@@ -431,6 +440,9 @@ class Broker:
         effect = self.catalogue.plan_removal(name, now_ms)
         for place in list(topic.opened.values()):
             self._polls.abandon(place, Refused(f"topic {name!r} is being deleted", code="topic-unknown"))
+        for group in topic.groups.values():
+            for share in group.shares.values():
+                share.free()
         topic.groups.clear()
         return self._await(effect, None)
 
@@ -496,6 +508,18 @@ class Broker:
         for key in effect.pairs:
             self._polls.reconsider(self.catalogue.about(key))
 
+    def tidy(self, now_ms: int) -> str:
+        """Let the next topic forget what its policy says; its name, empty when no topic forgets anything."""
+        topics = self._forgetting
+        if not topics:
+            self._forgetting = topics = [topic.name for topic in self.catalogue.topics.values() if topic.forgets]
+        while topics:
+            topic = self.catalogue.topics.get(topics.pop())
+            if topic is not None and topic.forgets and not topic.leaving:
+                retain(topic, self.positions, now_ms)
+                return topic.name
+        return ""
+
     def settle(self) -> None:
         """Run every change that is due, here and now."""
         while effects := self.effects():
@@ -538,7 +562,7 @@ class Broker:
 
     def _choose(self, topic: Topic, key: str | None) -> int:
         if not topic.order:
-            raise Refused(f"no partition of topic {topic.name!r} has its owner here", code="no-owner")
+            raise topic.no_owner()
         if key is not None:
             return hash_of(key) % topic.count if key else 0
         topic.turn += 1
@@ -561,13 +585,3 @@ class Broker:
     def _free(self, share: Share) -> None:
         share.free()
         self._polls.stir_group(share.group)
-
-
-def out_of_range(place: Partition, ordinal: int) -> OutOfRange:
-    """An ordinal a partition does not hold."""
-    log = place.log
-    return OutOfRange(
-        f"partition {place.number} of topic {place.topic.name!r} holds ordinals {log.first} to {log.end - 1}, not {ordinal}",
-        first=log.first,
-        end=log.end,
-    )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from serai import limits
 from serai.broker.catalogue import Catalogue
 from serai.broker.groups import Group
 from serai.broker.names import app_of, check_name
@@ -48,6 +49,8 @@ class Rights:
         if session.address in policy.black_list:
             raise black_listed(session, name)
         route = Route(topic, app.encode(), policy, LEVELS.get(topic.policy.level), self.catalogue.stamp)
+        if len(session.routes) >= limits.REGISTERED_MAX:
+            session.routes.clear()
         session.routes[name, app] = route
         return route
 
@@ -70,6 +73,11 @@ class Rights:
             check_name(group, what="a group")
             if not self.catalogue.has(topic, "consumer", app_of(group)):
                 raise not_subscribed(name, group)
+            if len(topic.groups) >= limits.GROUPS_MAX:
+                raise Refused(
+                    f"topic {name!r} has {limits.GROUPS_MAX} groups, the most there can be; remove some",
+                    code="limit-reached",
+                )
             found = self.make_group(topic, group)
         elif found.stamp != self.catalogue.stamp:
             self.refresh(found)

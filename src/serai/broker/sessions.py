@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from serai import limits
 from serai.broker.policy import ConsumerPolicy, ProducerPolicy
 from serai.errors import Refused
 
@@ -32,7 +33,7 @@ class Session:
     """One connection."""
 
     __slots__ = (
-        "address", "app", "client", "consumers", "counter", "entered_ms", "id", "language", "producers", "region", "routes",
+        "address", "app", "client", "consumers", "counter", "entered_ms", "gone", "id", "language", "producers", "region", "routes",
         "version", "waits",
     )  # fmt: skip
 
@@ -46,6 +47,7 @@ class Session:
         self.language = ""
         self.version = ""
         self.counter = 0
+        self.gone = False
         self.consumers: dict[tuple[str, str], Consumer] = {}
         self.producers: dict[tuple[str, str], Producer] = {}
         self.routes: dict[tuple[str, str], Route] = {}
@@ -55,6 +57,13 @@ class Session:
         """An id for one more consumer or producer."""
         self.counter += 1
         return f"{self.id}-{self.counter}"
+
+    def check_room(self, count: int) -> None:
+        """Refuse one more registration when there are as many as there may be."""
+        if count >= limits.REGISTERED_MAX:
+            raise Refused(
+                f"{self.app!r} registered {count} times on this connection, the most there can be", code="limit-reached"
+            )
 
 
 class Consumer:

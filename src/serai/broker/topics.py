@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from serai.broker.policy import Table, TopicPolicy, in_force
-from serai.errors import Refused
+from serai.errors import OutOfRange, Refused
 
 if TYPE_CHECKING:
     from serai.broker.delivery import Delivery, Reading
@@ -62,6 +62,16 @@ class Partition:
         """Behind the last message that readers of this topic may see."""
         return self.log.committed if self.topic.committed_only else self.log.end
 
+    def check(self, ordinal: int) -> None:
+        """Refuse an ordinal that is not held here; the end is."""
+        first, end = self.log.first, self.log.end
+        if not first <= ordinal <= end:
+            raise OutOfRange(
+                f"partition {self.number} of topic {self.topic.name!r} holds ordinals {first} to {end - 1}, not {ordinal}",
+                first=first,
+                end=end,
+            )
+
 
 class Topic:
     """A named set of partitions."""
@@ -101,6 +111,11 @@ class Topic:
         self.committed_only = self.policy.visible == "committed"
         self.settle_order()
 
+    @property
+    def forgets(self) -> bool:
+        """Whether messages of the topic may go after a time, or when there are too many."""
+        return bool(self.policy.retention_ms or self.policy.retention_bytes)
+
     def settle_order(self) -> None:
         """Which partitions are owned here, in the order in which they are looked at."""
         own = [number for number in range(self.count) if number not in self.strangers]
@@ -109,6 +124,12 @@ class Topic:
         )
         self.order = (*first, *(number for number in own if number not in first))
         self.ahead = len(first)
+
+    def no_owner(self) -> Refused:
+        """Why nothing can be done with a topic of which no partition is here."""
+        return Refused(
+            f"no partition of topic {self.name!r} has its owner here; ask for the topic's owners", code="no-owner"
+        )
 
     def partition_id(self, number: int) -> str:
         """The engine's name of a partition."""

@@ -209,7 +209,7 @@ class Lot:
         if not finished:
             return []
         self.finished = []
-        return [wait for wait in finished if not wait.dropped]
+        return [wait for wait in finished if not wait.dropped and (wait.session is None or not wait.session.gone)]
 
     def _end(self, wait: Wait[Any]) -> None:
         self._take(wait)
