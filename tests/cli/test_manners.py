@@ -13,6 +13,7 @@ import serai as package
 from serai.cli import build, main
 from serai.cli.terminal import Bar, Talk, counted, sized, table
 from tests.cli.kit import COMMAND, interrupt, on_terminal, serai, start
+from tests.gate.kit import Running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,11 +33,15 @@ def verbs(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
 VERBS = {parser.prog: parser for parser in verbs(build())}
 QUEUE = tuple(f"queue {name}" for name in ("put", "get", "tail", "stat", "bench", "compress", "expand"))
 OVER_FILES = (*QUEUE, "dump", "verify")
-ASKING: tuple[str, ...] = ()  # those that talk to a server, in the order of their help
+ASKING = (  # those that talk to a server, in the order of their help
+    *(f"topic {name}" for name in ("list", "create", "describe", "alter", "delete")),
+    *(f"subscription {name}" for name in ("list", "set", "remove")),
+    *(f"group {name}" for name in ("list", "describe", "lag", "reset")),
+)
 
 
 def test_there_are_these_verbs() -> None:
-    assert list(VERBS) == [f"serai {name}" for name in (*ASKING, "server", *OVER_FILES)]
+    assert list(VERBS) == [f"serai {name}" for name in ("server", *ASKING, *OVER_FILES)]
 
 
 @pytest.fixture
@@ -60,6 +65,16 @@ def test_help_ends_with_an_example_that_works(name: str, orders: Path) -> None:
     done = serai(*example(f"serai {name}"), cwd=orders)
     assert done.code == 0, done.err
     assert "error" not in done.err
+
+
+def test_help_of_what_asks_a_server_ends_with_an_example_that_works(tmp_path: Path) -> None:
+    with Running(tmp_path / "data") as server:
+        server.ask("POST", "/api/v1/topics", {"name": "orders"})
+        server.ask("PUT", "/api/v1/topics/orders/subscriptions/consumer/billing")
+        server.ask("POST", "/api/v1/topics/orders/groups/billing/reset", {"to": "start"})
+        for name in sorted(ASKING, key=lambda each: "remove" in each):
+            done = serai(*example(f"serai {name}"), cwd=tmp_path, SERAI_SERVER=f"127.0.0.1:{server.port}")
+            assert (done.code, "error" in done.err) == (0, False), done.err
 
 
 def test_help_of_the_server_ends_with_an_example_that_works(tmp_path: Path) -> None:

@@ -1,5 +1,9 @@
 """serai <noun> <verb>: the command line.
 
+    serai server                                   a server process
+    serai topic list|create|describe|alter|delete  and what it holds
+    serai subscription list|set|remove
+    serai group list|describe|lag|reset
     serai queue put|get|tail|stat|bench|compress|expand DIR      a queue and its messages
     serai dump DIR        its entries, as they lie in the index
     serai verify DIR      what is wrong with it, and what can be cut off
@@ -7,7 +11,7 @@
 Manners
 - stdout is data, stderr is talk; colour and bars only on a terminal (NO_COLOR and FORCE_COLOR are obeyed)
 - an error is one sentence what, one why, one command that helps
-- exit codes: 0 done, 1 failed, 2 wrong use, 4 not allowed, 5 timed out, 130 interrupted
+- exit codes: 0 done, 1 failed, 2 wrong use, 3 no server there, 4 not allowed, 5 timed out, 130 interrupted
 - Ctrl-C ends cleanly with a summary; a reader that goes away (`| head`) is no error
 - starting is quick: a module here imports argparse at most, everything else waits inside the command
 """
@@ -18,6 +22,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
+from serai.cli.admin import add as add_admin
 from serai.cli.dump import add as add_dump
 from serai.cli.parser import Parser
 from serai.cli.queue import add as add_queue
@@ -36,6 +41,7 @@ def build() -> Parser:
     parser.add_argument("--version", action="store_true", help="say the version and the instructions in use, and end")
     nouns = parser.nouns("noun")
     add_server(nouns)
+    add_admin(nouns)
     add_queue(nouns)
     add_dump(nouns)
     add_verify(nouns)
@@ -104,7 +110,7 @@ def explain(error: Exception, args: Namespace) -> Failure:
 
     if isinstance(error, Failure):
         return error
-    what = f"cannot {args.aim.format(dir=args.dir)}"
+    what = f"cannot {args.aim.format(**vars(args))}"
     why = "; ".join([str(error), *getattr(error, "__notes__", [])])
     if isinstance(error, PermissionError):
         return Failure(what, f"{error.filename}: {error.strerror}", f"ls -ld {args.dir}", code=NOT_ALLOWED)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO
 
-FAILED, USAGE, NOT_ALLOWED, TIMED_OUT, INTERRUPTED = 1, 2, 4, 5, 130
+FAILED, USAGE, UNREACHABLE, NOT_ALLOWED, TIMED_OUT, INTERRUPTED = 1, 2, 3, 4, 5, 130
 BAR_SECONDS = 0.1  # between two drawings
 PATIENCE_SECONDS = 1.0  # before a pipe hears of progress
 STYLES = {"bold": "1", "red": "31", "yellow": "33", "green": "32", "dim": "2"}
