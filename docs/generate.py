@@ -9,6 +9,8 @@ protocol are made of its layouts, so a page cannot say what the code does not do
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
 import sys
 import tempfile
@@ -17,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import serai
-from serai import limits
+from serai import errors, limits
 from serai._core.values import KINDS
+from serai.broker.policy import ConsumerPolicy, ProducerPolicy, TopicPolicy
 from serai.doors.jmq.schema import commands, frame
 from serai.doors.jmq.schema import numbers as jmq_numbers
 from serai.log import format as names
@@ -28,7 +31,7 @@ from serai.wire.layout import all_parts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PAGES = sorted((Path(__file__).parent / "formats").glob("*.md"))
+PAGES = sorted(page for folder in ("formats", "guide") for page in (Path(__file__).parent / folder).glob("*.md"))
 PART = re.compile(r"(<!-- (?P<name>\w+): made by docs/generate.py -->\n).*?(<!-- (?P=name): end -->)", re.DOTALL)
 SAMPLES: dict[str, list[Any]] = {
     "byte": [-2], "boolean": [True], "short": [258], "char": ["A"], "int": [66051], "long": [1], "float": [1.0],
@@ -120,6 +123,22 @@ def jmq_levels() -> str:
     return "".join(rows)
 
 
+def policy(kind: type) -> str:
+    """A row for every setting, from the lines of the class."""
+    rows = ["| word | default | |\n|---|---|---|\n"]
+    for line in inspect.getsource(kind).splitlines():
+        found = re.match(r" {4}(\w+): .* = (.*?)  #: (.*)", line)
+        if found:
+            rows.append(f"| `{found[1]}` | `{json.dumps(getattr(kind(), found[1]))}` | {found[3]} |\n")
+    return "".join(rows)
+
+
+def refusals() -> str:
+    """The table of `errors.py`."""
+    rows = [f"| `{code}` | {meaning} |\n" for code, meaning in sorted(errors.REFUSALS.items())]
+    return "| code | meaning |\n|---|---|\n" + "".join(rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "values": values,
     "numbers": numbers,
@@ -128,6 +147,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "jmq_commands": jmq_commands,
     "jmq_numbers": jmq_numbers_table,
     "jmq_levels": jmq_levels,
+    "topic_policy": lambda: policy(TopicPolicy),
+    "producer_policy": lambda: policy(ProducerPolicy),
+    "consumer_policy": lambda: policy(ConsumerPolicy),
+    "refusals": refusals,
 }
 
 

@@ -99,6 +99,8 @@ def deliver(fetch: Fetch, now_ms: int) -> Delivery | None:
                 group.due_ms = min(group.due_ms, share.deadline_ms)
                 continue
             share.free()
+        if share.begins:
+            share.begin()
         delivery = take(share, fetch, now_ms)
         if delivery is not None:
             return delivery

@@ -46,7 +46,7 @@ POSITION = -1  # where messages are read from: where the group stands
 class Share:
     """A group's position and lease in one partition."""
 
-    __slots__ = ("attempt", "deadline_ms", "group", "holder", "key", "partition", "progress", "start", "stop")
+    __slots__ = ("attempt", "begins", "deadline_ms", "group", "holder", "key", "partition", "progress", "start", "stop")
 
     def __init__(self, group: Group, partition: Partition) -> None:
         self.group = group
@@ -57,17 +57,16 @@ class Share:
         self.stop = 0
         self.attempt = 0
         self.deadline_ms = 0  # 0: free
+        self.begins = False  # nothing was written down yet
         self.progress = self._load()
 
     def _load(self) -> Progress:
         log = self.partition.log
         data = self.group.positions.get(self.key)
         if data is None:
+            self.begins = True
             newest = self.group.policy is not None and self.group.policy.start == "newest"
-            progress = Progress(log.end if newest else log.first)
-            if newest:
-                self.group.positions.put(self.key, progress.encode(self.group.epoch), level=Level.RECEIVE)
-            return progress
+            return Progress(log.end if newest else log.first)
         try:
             progress, epoch = decode(data)
         except ValueError as error:
@@ -100,6 +99,11 @@ class Share:
             self.holder.held.pop(self, None)
             self.holder = None
         self.deadline_ms = 0
+
+    def begin(self) -> None:
+        """Write down where a group begins that takes its first look: it stays there."""
+        self.begins = False
+        self.write(self.progress.kept())
 
     def write(self, kept: Kept) -> None:
         """Write the progress down; if that fails it is as it was."""

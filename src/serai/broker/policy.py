@@ -9,6 +9,7 @@ so a topic's table may hold any word, a subscription's those of its role.
 Invariants
 - a table with an unknown word or an impossible value is never stored
 - a policy in force is immutable: a change makes another one
+- every word says after `#:` what it means; docs/guide/delivery.md has its tables from there
 
 Left to others: where tables are kept (`catalogue`), who obeys (`desk`, `delivery`).  `concurrent` is advertised
 and served as 1, `retry` and its times are advertised; the retry store does not exist yet.
@@ -30,50 +31,50 @@ Table = dict[str, Any]
 class TopicPolicy:
     """What holds for everyone who uses a topic."""
 
-    kind: str = "normal"  # normal, broadcast or ordered: a hint for clients
-    level: str = ""  # receive or commit for every produce; empty: what the request says
-    visible: str = "appended"  # readers see what is appended, or only what is committed
-    jafka_magic: int = 1  # of the places a topic shows to Jafka; fixed when a partition is made
-    priority: tuple[int, ...] = ()  # partitions that are read before the others
-    params: tuple[tuple[str, str], ...] = ()  # advertised as it stands
-    retention_ms: int = 0  # 0: for ever
-    retention_bytes: int = 0  # of one partition; 0: no bound
+    kind: str = "normal"  #: `normal`, `broadcast` or `ordered`: a hint for clients
+    level: str = ""  #: `receive` or `commit` for whatever is produced; empty: what the request says
+    visible: str = "appended"  #: readers see what is `appended`, or only what is `committed`
+    jafka_magic: int = 1  #: how Jafka's places are counted, 0 or 1; fixed when a topic is made
+    priority: tuple[int, ...] = ()  #: partitions that are read before the others
+    params: tuple[tuple[str, str], ...] = ()  #: advertised to clients as it stands
+    retention_ms: int = 0  #: messages older than this may go; 0: never
+    retention_bytes: int = 0  #: the oldest messages of a partition with more than this may go; 0: never
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerPolicy:
     """What holds for an application that produces."""
 
-    nearby: bool = False
-    single: bool = False
-    archive: bool = False
-    weight: tuple[tuple[int, int], ...] = ()  # node, weight
-    black_list: tuple[str, ...] = ()
-    timeout_ms: int = 2000
+    nearby: bool = False  #: advertised: clients use nodes of their own region only
+    single: bool = False  #: advertised: one thread of a client sends at a time
+    archive: bool = False  #: what is produced goes to the archive
+    weight: tuple[tuple[int, int], ...] = ()  #: advertised: how much of a client's messages goes to which node
+    black_list: tuple[str, ...] = ()  #: addresses that are refused
+    timeout_ms: int = 2000  #: advertised: how long a client waits for an answer
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPolicy:
     """What holds for an application that consumes."""
 
-    nearby: bool = False
-    paused: bool = False
-    archive: bool = False
-    retry: bool = True
-    seq: bool = False  # partition 0 only, strictly in order
-    ack_timeout_ms: int = 300_000
-    batch_size: int = 10
-    concurrent: int = 1
-    delay_ms: int = 0  # from the store time on
-    black_list: tuple[str, ...] = ()
-    err_times: int = 3
-    max_partitions: int = 0  # leases one consumer may hold; 0: any number
-    read_retry_probability: int = 20
-    start: str = "oldest"  # where a new group begins: oldest or newest
-    retry_delay_ms: int = 1000
-    retry_multiplier: float = 2.0
-    retry_max: int = 0
-    retry_expire_ms: int = 3 * 24 * 3600 * 1000
+    nearby: bool = False  #: advertised: clients use nodes of their own region only
+    paused: bool = False  #: fetches are refused
+    archive: bool = False  #: what is consumed goes to the archive
+    retry: bool = True  #: messages that failed go to the retry store (there is none yet: they stay); false: they stay
+    seq: bool = False  #: partition 0 only, strictly in order
+    ack_timeout_ms: int = 300_000  #: a lease ends after this, if the fetch does not say otherwise
+    batch_size: int = 10  #: messages of one answer, if the fetch does not say otherwise
+    concurrent: int = 1  #: advertised: locks there may be in one partition; served as 1 until there is a window
+    delay_ms: int = 0  #: a message is delivered no sooner than this after it was stored
+    black_list: tuple[str, ...] = ()  #: addresses that are refused
+    err_times: int = 3  #: advertised: failures after which a client gives a message to the retry store
+    max_partitions: int = 0  #: leases one consumer may hold; 0: any number
+    read_retry_probability: int = 20  #: advertised, in thousandths
+    start: str = "oldest"  #: where a new group begins: `oldest` or `newest`
+    retry_delay_ms: int = 1000  #: advertised: the first wait before a retry
+    retry_multiplier: float = 2.0  #: advertised: by how much each further wait is longer
+    retry_max: int = 0  #: advertised: most retries; 0: any number
+    retry_expire_ms: int = 3 * 24 * 3600 * 1000  #: advertised: no retry after this
 
 
 Policy = TypeVar("Policy", TopicPolicy, ProducerPolicy, ConsumerPolicy)
