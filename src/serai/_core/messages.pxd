@@ -27,9 +27,11 @@ cdef struct Walk:
     bint wrapped
     bint exact
     bint listing                         # keep starts and counts
-    int32_t* slots                       # pairs
+    int32_t* slots                       # pairs: where it starts, its messages; negative: so many like entries of one each
+    int64_t listed                       # pairs that are used
     int64_t room
 
+cdef bytes column(Walk* w, int which)
 cdef int refuse(Walk* w, int64_t at, int reason, int depth) except -1 nogil
 cdef int walk(Walk* w, const char* base, const char* end) except -1 nogil
 cdef int prepare(Walk* w, Py_buffer* view, int dress, int64_t inflated_max, int depth_max) except -1

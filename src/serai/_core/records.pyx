@@ -26,7 +26,7 @@ from libc.string cimport memcpy, memset
 from serai._core.crc cimport crc32c
 from serai._core.dress cimport Server, patch_entries
 from serai._core.entries cimport JAFKA, MAGIC_0_HEAD, REAL, SEED
-from serai._core.messages cimport Walk, prepare, walk
+from serai._core.messages cimport Walk, column, prepare, walk
 from serai._core.pages cimport FLAG, SLOT, Page, store_release
 
 from serai._core.dress import redress
@@ -39,6 +39,7 @@ FLAG_WRAPPED = WRAPPED
 cdef enum:
     GIL_BYTES_MAX = 65536                # a longer set is walked and copied without the GIL
     RECORD_MAX = 0x7FFFFFFF
+    PIECE = 8192
 
 cdef enum:                               # numbers of the live area, 8 bytes each; format.py names them for Python
     END, RECORD_END, DATA_END, PLACE, TIME
@@ -219,16 +220,16 @@ cdef class Recorder:
         """Stores a long set as several records, each as many entries as fit `part_bytes`."""
         cdef Walk part
         cdef int64_t entries = w.entries, start = 0, stop, i = 0
-        cdef bytes kept = PyBytes_FromStringAndSize(<const char*>self.listed, entries * 8)
+        cdef bytes kept = column(w, 0)
         cdef int32_t* starts = <int32_t*>PyBytes_AS_STRING(kept)
         while i < entries:
             i += 1
-            while i < entries and (starts[2 * i + 2] if i + 1 < entries else w.bytes) - start <= self.part_bytes:
+            while i < entries and (starts[i + 1] if i + 1 < entries else w.bytes) - start <= self.part_bytes:
                 i += 1
-            stop = starts[2 * i] if i < entries else w.bytes
+            stop = starts[i] if i < entries else w.bytes
             part = w[0]
             part.sums = False
-            part.messages = part.entries = part.jafka_bytes = part.largest = 0
+            part.messages = part.entries = part.jafka_bytes = part.largest = part.listed = 0
             part.wrapped = False
             part.inflated_left = self.inflated_max
             self.listing(&part, base + start, base + stop)
@@ -301,20 +302,28 @@ cdef class Recorder:
 
     cdef int put_slots(self, int64_t origin, Walk* w) except -1:
         """A slot for each message, in order; flags with release order."""
-        cdef int32_t* listed = self.listed
-        cdef int64_t i, n, size, begin
-        cdef uint64_t stamp
-        for i in range(w.entries):
-            begin = listed[2 * i]
-            size = (listed[2 * i + 2] if i + 1 < w.entries else w.bytes) - begin
-            stamp = <uint64_t>FLAG << 56 | <uint64_t>size
-            begin += origin
-            for n in range(listed[2 * i + 1]):
-                if self.slots.stop - self.slots.at < SLOT:
-                    self.slots.ready(SLOT)
-                (<int64_t*>self.slots.at)[0] = begin
-                store_release(self.slots.at + 8, stamp)
-                self.slots.forward(SLOT)
+        cdef int64_t i, start, stop, count
+        for i in range(w.listed):
+            start, count = self.listed[2 * i], self.listed[2 * i + 1]
+            stop = self.listed[2 * i + 2] if i + 1 < w.listed else w.bytes
+            if count >= 0:                       # one entry; the messages of a wrapper have the same values
+                self.put_run(origin + start, stop - start, count, 0)
+            else:
+                self.put_run(origin + start, (stop - start) // -count, -count, (stop - start) // -count)
+        return 0
+
+    cdef int put_run(self, int64_t begin, int64_t size, int64_t count, int64_t step) except -1:
+        """Slots of one size, each `step` further on."""
+        cdef uint64_t stamp = <uint64_t>FLAG << 56 | <uint64_t>size
+        cdef int64_t ready
+        while count > 0:
+            if self.slots.stop - self.slots.at < SLOT:
+                self.slots.ready(SLOT)
+            ready = min(count, (self.slots.stop - self.slots.at) // SLOT)
+            write_slots(self.slots.at, begin, stamp, ready, step)
+            self.slots.forward(ready * SLOT)
+            begin += ready * step
+            count -= ready
         return 0
 
     cdef int put_record(self, int64_t begin, Head* head) except -1:
@@ -394,11 +403,28 @@ cdef class Recorder:
         self.data.page = self.slots.page = self.records.page = None
 
 
+cdef void write_slots(char* to, int64_t begin, uint64_t stamp, int64_t count, int64_t step) noexcept nogil:
+    cdef int64_t i
+    for i in range(count):
+        (<int64_t*>to)[0] = begin
+        store_release(to + 8, stamp)
+        begin += step
+        to += SLOT
+
+
 cdef int write_record(char* to, const char* base, Walk* w, Head* head, Server* server, uint32_t identity) except -1 nogil:
-    memcpy(to + HEAD, base, w.bytes)
-    if head.dress == SEED or head.dress == REAL:
-        patch_entries(to + HEAD, to + HEAD + w.bytes, head.dress, server)
+    cdef int64_t at = 0, size
     memcpy(to, head, HEAD)
-    head.sum = crc32c(identity, to + SUMMED, HEAD - SUMMED + w.bytes)
+    if head.dress == SEED or head.dress == REAL:
+        memcpy(to + HEAD, base, w.bytes)
+        patch_entries(to + HEAD, to + HEAD + w.bytes, head.dress, server)
+        head.sum = crc32c(identity, to + SUMMED, HEAD - SUMMED + w.bytes)
+    else:                                # summed piece by piece while it is copied, as stores wait for memory anyway
+        head.sum = crc32c(identity, to + SUMMED, HEAD - SUMMED)
+        while at < w.bytes:
+            size = min(w.bytes - at, <int64_t>PIECE)
+            head.sum = crc32c(head.sum, base + at, size)
+            memcpy(to + HEAD + at, base + at, size)
+            at += size
     memcpy(to + 4, &head.sum, 4)
     return 0
