@@ -253,6 +253,16 @@ cdef class Run:
         """What the frames' heads say; the messages' own times are those of `set`."""
         return [self.table[at].sent for at in range(self.frames)]
 
+    def singles(self):
+        """The same requests as runs of one: for when they cannot be handled together."""
+        cdef list found = []
+        cdef int64_t i, entry = 0, start = 0
+        for i in range(self.frames):
+            found.append(single(self, i, entry, start))
+            entry += self.table[i].entries
+            start += self.table[i].size
+        return found
+
     def release(self):
         """Lets go of the messages' bytes; answering does not need them."""
         self.set.data = None
@@ -340,6 +350,35 @@ cdef Run new_run(const char* frame, int dress, Request* r):
     return run
 
 
+cdef Run single(Run run, int64_t at, int64_t entry, int64_t start):
+    """One frame of a run, whose messages begin with an entry and a byte of the run's."""
+    cdef Run one = Run.__new__(Run)
+    cdef int64_t i
+    one.set = empty_set(run.set.dress)
+    one.version, one.identity, one.level, one.timeout = run.version, run.identity, run.level, run.timeout
+    one.topic, one.app, one.partition = run.topic, run.app, run.partition
+    for i in range(entry, entry + run.table[at].entries):
+        keep_note(one.set, run.set.notes[i].sent, run.set.notes[i].count)
+    one.set.exact, one.set.ordered, one.set.partition = run.set.exact, run.set.ordered, run.set.partition
+    one.set.data = memoryview(run.set.data)[start:start + run.table[at].size]
+    add_row(one, &run.table[at])
+    return one
+
+
+cdef int add_row(Run run, Frame* row) except -1:
+    cdef Frame* more
+    if run.frames == run.room:
+        more = <Frame*>realloc(run.table, (2 * run.room + 4) * sizeof(Frame))
+        if more == NULL:
+            raise MemoryError
+        run.room = 2 * run.room + 4
+        run.table = more
+    run.table[run.frames] = row[0]
+    run.frames += 1
+    run.size += row.size
+    return 0
+
+
 cdef bint is_alike(Run run, const char* frame, Request* r, int64_t size, int64_t run_max):
     return (
         run.version == <int8_t>frame[8] and run.identity == <uint8_t>frame[9]
@@ -350,21 +389,13 @@ cdef bint is_alike(Run run, const char* frame, Request* r, int64_t size, int64_t
 
 
 cdef int keep_frame(Run run, const char* base, const char* frame, Request* r, int64_t size, int64_t entries) except -1:
-    cdef Frame* more
-    if run.frames == run.room:
-        more = <Frame*>realloc(run.table, (2 * run.room + 4) * sizeof(Frame))
-        if more == NULL:
-            raise MemoryError
-        run.room = 2 * run.room + 4
-        run.table = more
-    run.table[run.frames].id = <int32_t>get_4(frame + 10)
-    run.table[run.frames].sent = <int64_t>get_8(frame + 15)
-    run.table[run.frames].start = r.messages - base
-    run.table[run.frames].size = size
-    run.table[run.frames].entries = entries
-    run.frames += 1
-    run.size += size
-    return 0
+    cdef Frame row
+    row.id = <int32_t>get_4(frame + 10)
+    row.sent = <int64_t>get_8(frame + 15)
+    row.start = r.messages - base
+    row.size = size
+    row.entries = entries
+    return add_row(run, &row)
 
 
 cdef bint add_frame(Run run, const char* base, const char* frame, const char* end, Request* r) except -1:

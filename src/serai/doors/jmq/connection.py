@@ -173,6 +173,11 @@ class Connection:
         self._awaited: dict[int, list[int]] = {}  # a client's open calls: id -> types, oldest first
 
     @property
+    def unfinished(self) -> bool:
+        """The beginning of a frame is there, and its end is not."""
+        return len(self._inbox) > 0
+
+    @property
     def form(self) -> Form:
         """The dialect, with the highest version of it."""
         if self._form is None:
@@ -215,14 +220,21 @@ class Connection:
             frame_max=limits.FRAME_BYTES_MAX, run_max=limits.RUN_BYTES_MAX,
             command_max=limits.COMMAND_BYTES_MAX if server else limits.FRAME_BYTES_MAX,
         )  # fmt: skip
-        take = self._request if server else self._reply
-        found = [item if isinstance(item, frames.Run) else take(whole[item[0] : item[1]]) for item in items]
-        if fault is not None:
-            self._die(PeerError(f"this is no JMQ frame: {fault}"))
-            if not found:
+        found: list[Received] = []
+        try:
+            for item in items:
+                if isinstance(item, frames.Run):
+                    found += [item] if self.state is State.OPEN else map(unconnected, heads_of(item))
+                else:
+                    frame = whole[item[0] : item[1]]
+                    found.append(self._request(frame) if server else self._reply(frame))
+            if fault is not None:
                 raise PeerError(f"this is no JMQ frame: {fault}")
-        else:
             self._inbox.keep(whole[used:], needed)
+        except PeerError as error:
+            self._die(error)
+            if not found:
+                raise
         return found
 
     def _die(self, error: PeerError) -> None:
@@ -240,7 +252,7 @@ class Connection:
             return Declined(head, Number.COMMAND_NOT_SUPPORTED, f"command {head.type} is not supported")
         state = RULES.get((self.state, ACTS.get(head.type, Act.WORK)))
         if state is None:
-            return Declined(head, Number.CONNECTION_UNKNOWN, "connection does not exist")
+            return unconnected(head)
         try:
             body = self._hello(head, frame, at) if command is AddConnection else self._read(command, head, frame, at)
         except Malformed as error:
@@ -315,6 +327,22 @@ class Connection:
         if head.type != NO_BODY and said.status == 0 and layout is not None:
             body, _ = decode(layout, frame, self._form_of(head), at)
         return Reply(head, said.status, said.error, body)
+
+
+def unconnected(head: Head) -> Declined:
+    """What a command is told before ADD_CONNECTION, and after REMOVE_CONNECTION."""
+    return Declined(head, Number.CONNECTION_UNKNOWN, "connection does not exist")
+
+
+def heads_of(run: frames.Run) -> list[Head]:
+    """The heads of the requests in a run."""
+    return [
+        Head(
+            length=0, magic=MAGIC, version=run.version, identity=Identity(run.identity), request_id=request_id,
+            type=commands.ProduceMessage.code, send_time=sent,
+        )
+        for request_id, sent in zip(run.request_ids, run.send_times, strict=True)
+    ]  # fmt: skip
 
 
 def forms_of(version: int) -> list[Form]:

@@ -268,7 +268,9 @@ class TopicWish(Layout):
 class TopicMessages(Layout):
     topic: Text16  #: as asked
     partition: Annotated[Int16, IN_HOUSE] = 0  #: all the messages are of this one
-    index: Annotated[Int64, IN_HOUSE] = 0  #: of the first message
+    index: Annotated[Int64, IN_HOUSE] = 0  #: of the first message of the set
+    lead: Annotated[Int32, IN_HOUSE] = 0  #: messages of the first entry, a batch, that come before what is delivered
+    count: Annotated[Int32, IN_HOUSE] = 0  #: messages delivered
     messages: MessageSet  #: end to end
     code: Annotated[Int32, IN_REAL, IN_HOUSE] = 0  #: 0, or why not
 
@@ -299,9 +301,9 @@ class PartitionWishes(Layout):
 
 class PartitionMessages(Layout):
     partition: Int16  #: as asked
-    index: Annotated[Int64, IN_HOUSE] = (
-        0  #: of the first message, which may be before the one asked for: a batch is whole
-    )
+    index: Annotated[Int64, IN_HOUSE] = 0  #: of the first message of the set
+    lead: Annotated[Int32, IN_HOUSE] = 0  #: messages of the first entry, a batch, that come before the one asked for
+    count: Annotated[Int32, IN_HOUSE] = 0  #: messages behind the lead
     messages: MessageSet  #: end to end
     code: Int32  #: 0, or why not
 
@@ -543,4 +545,38 @@ class FetchIndexByTime(Command, code=110, reply=FetchIndexByTimeAck):
     """Which message was stored first at or after a time; house dialect only."""
 
     topics: Array16[TopicTimes]  #: in these
+    app: Text16  #: `app` or `app.group`
+
+
+class PartitionDelay(Layout):
+    partition: Int16  #: of this partition
+    delay: Int32  #: ms
+
+
+class TopicDelays(Layout):
+    topic: Text16  #: this
+    partitions: Array16[PartitionDelay]  #: and these
+
+
+class Release(Command, code=111, reply=CommitAckAck):
+    """Gives back what was delivered and is not acknowledged: it comes again, after the delay; house dialect only."""
+
+    topics: Array16[TopicDelays]  #: of these
+    app: Text16  #: `app` or `app.group`
+
+
+class PartitionTerm(Layout):
+    partition: Int16  #: of this partition
+    ack_timeout: Int32  #: ms from now
+
+
+class TopicTerms(Layout):
+    topic: Text16  #: this
+    partitions: Array16[PartitionTerm]  #: and these
+
+
+class Renew(Command, code=112, reply=CommitAckAck):
+    """Holds what was delivered for longer; house dialect only."""
+
+    topics: Array16[TopicTerms]  #: of these
     app: Text16  #: `app` or `app.group`

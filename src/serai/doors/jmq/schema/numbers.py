@@ -138,6 +138,7 @@ MEANINGS = {
     "too-large": Meaning(Number.PARAMETER_ERROR),
     "retry-disabled": Meaning(Number.RETRY_DISABLED),
     "unsupported": Meaning(Number.NOT_SUPPORTED),
+    "limit-reached": Meaning(Number.SERVICE_NOT_AVAILABLE),
     "newer-format": Meaning(Number.SERVICE_NOT_AVAILABLE),
     "locked": Meaning(Number.SERVICE_NOT_AVAILABLE),
     "queue-full": Meaning(Number.WRITE_ERROR),
