@@ -17,7 +17,7 @@ from serai._core.dress import redress
 from serai._core.entries import HOUSE as HOUSE_DRESS
 from serai._core.frames import Run
 from serai.doors.jmq.connection import Call, Connection, Role, RunAnswer
-from serai.doors.jmq.schema.commands import AddConnection, ProduceMessage, Produced
+from serai.doors.jmq.schema.commands import AddConnection, Produced, ProduceMessage
 from serai.doors.jmq.schema.frame import DRESSES, HOUSE, REAL, SEED
 from serai.wire.buffer import Span, flat
 from serai.wire.layout import Form

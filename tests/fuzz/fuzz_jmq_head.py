@@ -1,6 +1,6 @@
 """Any bytes to a JMQ server, from the first one on: recognised or not, commands or a PeerError, whole as byte by byte.
 
-    python tests/fuzz/fuzz_jmq_head.py -max_total_time=60 CORPUS
+python tests/fuzz/fuzz_jmq_head.py -max_total_time=60 CORPUS
 """
 
 from __future__ import annotations
