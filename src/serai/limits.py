@@ -86,6 +86,7 @@ STUCK_S = 60.0  # a guest that takes nothing of what it asked for is shown out a
 IDLE_S = 3600.0  # nothing said and nothing awaited
 KEEP_ALIVE_S = 75.0  # the same for HTTP
 LINGER_S = 1.0  # a guest that was shown out may still read what it was told
+WARM_AFTER_S = 0.1  # after a server is ready it loads what its first guests will need
 SWEEP_S = 1.0  # how often deadlines of guests are looked at
 DRAIN_S = 5.0  # answers under way at the end have this long
 HTTP_HEAD_BYTES_MAX = 64 * KIB

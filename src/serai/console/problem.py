@@ -25,6 +25,7 @@ STATUS = {
     "limit-reached": 409,
     "locked": 409,
     "moving": 503,
+    "newer-format": 503,
     "no-coordinator": 503,
     "no-owner": 503,
     "not-owner": 503,

@@ -107,6 +107,7 @@ class HttpGuest:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
+            self._waiting.pop()  # the request itself was whole
             self._fault = Problem(
                 501, "the connection cannot be upgraded", "nothing here speaks WebSocket", "ask over plain HTTP"
             )
@@ -219,6 +220,7 @@ class HttpGuest:
     async def _serve(self, request: Request) -> None:
         exchange = Exchange(self, request)
         try:
+            await self.room()
             await exchange.run(self._house, self._session)
         except Exception:
             log.exception("a fault of serai while answering %s %s", request.method, request.target.decode("latin-1"))

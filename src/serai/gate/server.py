@@ -25,6 +25,7 @@ import resource
 import signal
 import socket
 from collections import Counter
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -100,13 +101,21 @@ class Server:
         self._listen()
         self._accept_on()
         self._sweep()
-        gc.collect()
-        gc.freeze()  # what lives as long as the server is not looked at again
         ready(self)
+        self.loop.call_later(limits.WARM_AFTER_S, self._warm)
         try:
             await self._ended.wait()
         finally:
             await self._drain()
+
+    def _warm(self) -> None:
+        """Load what the first guests will need; who came earlier has loaded it by himself."""
+        for name in SERVICES.values():
+            with suppress(ModuleNotFoundError):
+                import_module(name)
+        assert self.app is not None
+        gc.collect()
+        gc.freeze()  # what lives as long as the server is not looked at again
 
     def stop(self) -> None:
         """Begin the end; a second time changes nothing."""

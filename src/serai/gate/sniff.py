@@ -23,7 +23,6 @@ from __future__ import annotations
 from enum import Enum
 
 from serai import limits
-from serai.doors.jmq import connection as jmq
 from serai.errors import PeerError
 
 FIRST_BYTES_MAX = 15
@@ -54,7 +53,7 @@ def sniff(first: bytes) -> Door | None:
     if front in Z_OPCODES:
         return Door.Z
     too_long = front > limits.FRAME_BYTES_MAX >> 24  # as the highest byte of a length
-    fits = {} if too_long else {Door.JMQ: jmq.recognise(first), Door.JAFKA: _is_jafka(first)}
+    fits = {} if too_long else {Door.JMQ: _is_jmq(first), Door.JAFKA: _is_jafka(first)}
     for door, fit in fits.items():
         if fit:
             return door
@@ -64,6 +63,12 @@ def sniff(first: bytes) -> Door | None:
         f"no door speaks like this: the first bytes are {first[:FIRST_BYTES_MAX].hex(' ')}; HTTP begins with a letter, JMQ has"
         " cafebebe at byte 4"
     )
+
+
+def _is_jmq(first: bytes) -> bool | None:
+    from serai.doors.jmq.connection import recognise  # a third of a server's start, so not before it is needed
+
+    return recognise(first)
 
 
 def _is_jafka(first: bytes) -> bool | None:
