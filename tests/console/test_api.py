@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_topics_are_made_seen_changed_and_deleted(server: Running) -> None:
 
 
 def test_records_come_back_as_they_were_produced(server: Running) -> None:
-    records = [
+    records: list[dict[str, Any]] = [
         {"value": "plain"},
         {"value": "grüße", "key": "k", "headers": {"kind": "greeting", "n": "1"}},
         {"value_base64": base64.b64encode(b"\xff\0").decode()},
