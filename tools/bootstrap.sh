@@ -150,7 +150,7 @@ install() {
     esac
     $python -m pip install --disable-pip-version-check --group "$group"
     if ! is_stamped package "$(settings)"; then
-        say "serai: installing serai itself in place and compiling its core (about ten seconds)"
+        say "serai: installing serai itself in place and compiling its core (a minute of work, shared by the cores)"
         before=$(sources)
         name_compiler
         PYTHONWARNINGS=ignore $python -m pip install --disable-pip-version-check --no-build-isolation -e .
