@@ -300,16 +300,20 @@ cdef class Trail:
     cdef int check_slots(self, int64_t offset, HeadBytes* head, int64_t begin) except -1:
         """Compares a record's slots with its messages, once: a slot has no checksum, and would cut at a wrong byte."""
         cdef object bits
-        cdef bytes starts, counts
-        cdef const int32_t* start
-        cdef const int32_t* count
-        cdef int64_t* slot
-        cdef int64_t i, n, entries, at, size, ordinal = head.ordinal
         if offset >= self.sure_from:
             return 0
         bits = self.fitting.get(offset // (self.mask + 1))
         if bits is not None and bit_of(bits, (offset & self.mask) // RECORD):
             return 0
+        self.slots_against(head, begin)
+        return self.make_sure(self.fitting, offset)
+
+    cdef int slots_against(self, HeadBytes* head, int64_t begin) except -1:
+        cdef bytes starts, counts
+        cdef const int32_t* start
+        cdef const int32_t* count
+        cdef int64_t* slot
+        cdef int64_t i, n, entries, at, size, ordinal = head.ordinal
         starts, counts = layout(self.piece(begin, 0, head.length - HEAD), head.dress, inflated_max=self.inflated_max,
                                 depth_max=self.depth_max)
         start, count = <const int32_t*>PyBytes_AS_STRING(starts), <const int32_t*>PyBytes_AS_STRING(counts)
@@ -323,7 +327,15 @@ cdef class Trail:
                     raise self.supply.damage(-1, -1, ordinal, f"its slot leads to {(<int32_t*>slot)[2]} bytes at {slot[0]}, "
                                                               f"the message has {size} at {at}")
                 ordinal += 1
-        return self.make_sure(self.fitting, offset)
+        return 0
+
+    def compare_slots(self, int64_t begin):
+        """Compares the slots of the record at a data offset with its messages; raises what does not fit."""
+        cdef HeadBytes head
+        text = self.check(begin, &head)
+        if text is not None:
+            raise self.supply.damage(-1, begin, -1, text)
+        self.slots_against(&head, begin)
 
     cdef int head_of(self, int64_t offset, HeadBytes* head) except -1:
         """The head of a record, its checksum compared if nobody did before."""

@@ -5,7 +5,7 @@
     serai subscription list|set|remove
     serai group list|describe|lag|reset
     serai queue put|get|tail|stat|bench|compress|expand DIR      a queue and its messages
-    serai dump DIR        its entries, as they lie in the index
+    serai dump DIR        its entries, as they lie in the index; of a data directory its logs, records, messages
     serai verify DIR      what is wrong with it, and what can be cut off
 
 Manners
@@ -123,6 +123,7 @@ def explain(error: Exception, args: Namespace) -> Failure:
         return Failure(what, str(error), f"ls -ld {args.dir}", code=NOT_ALLOWED)
     hints = {
         errors.Corrupt: f"serai verify {args.dir}",
+        errors.NewerFormat: "serai --version, then use the version that wrote it or a later one",
         errors.DiskFull: f"df -h {args.dir}",
         errors.Locked: f"end the other writer, or look on: serai queue stat {args.dir}",
         errors.QueueFull: "start a new queue in another directory",

@@ -1,4 +1,4 @@
-"""serai dump: the index entries of a queue, with what they point to."""
+"""serai dump: the index entries of a queue, with what they point to; data directories and their logs in `cli.logs`."""
 
 import sys
 from argparse import Namespace, _SubParsersAction
@@ -17,10 +17,11 @@ HEAD = f"{'offset':>14}  {'begin':>14}  {'size':>9}  {'by':<3}  {'sum':<6}  {'st
 
 
 def add(nouns: "_SubParsersAction[Parser]") -> None:
-    parser = verb(nouns, "dump", dump, text="show the entries of a queue as they lie in its index", aim="dump {dir}",
+    parser = verb(nouns, "dump", dump, text="show what lies in a queue, a data directory or one of its logs", aim="dump {dir}",
                   example="serai dump orders --count 3 --fields string")  # fmt: skip
-    parser.add_argument("--offset", type=amount, metavar="X", help="start at this entry")
+    parser.add_argument("--offset", type=amount, metavar="X", help="start at this entry; of a log: at this ordinal")
     parser.add_argument("--count", type=amount, metavar="N", help="this many entries at most")
+    parser.add_argument("--records", action="store_true", help="of a log: its records instead of its messages")
     add_meaning(parser)
     add_output(parser, ("table", "json", "jsonl"))
 
@@ -29,8 +30,13 @@ def dump(args: Namespace) -> int:
     """Shows entries one by one; one whose bytes cannot be read is shown with the reason."""
     from serai.cli.opening import open_queue
     from serai.cli.shapes import known
+    from serai.log.audit import kind_of
     from serai.log.place import entries
 
+    if kind_of(args.dir):
+        from serai.cli.logs import dump_logs
+
+        return dump_logs(args)
     known(args.fields)
     shown = broken = 0
     args.talk.summary = lambda: f"stopped after {counted(shown)}"

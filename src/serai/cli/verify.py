@@ -1,4 +1,4 @@
-"""serai verify: what is wrong with a queue, and cutting off what readers cannot pass."""
+"""serai verify: what is wrong with a queue, a data directory or one of its logs, and repairing what can be repaired."""
 
 import sys
 from argparse import Namespace, _SubParsersAction
@@ -8,12 +8,15 @@ from serai.cli.parser import Parser, add_checksum, add_output, verb
 from serai.cli.terminal import FAILED, Failure, ask, counted, paint, sized
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from serai.log import audit
     from serai.log.verify import Problem, Report
 
 
 def add(nouns: "_SubParsersAction[Parser]") -> None:
-    parser = verb(nouns, "verify", verify, text="look at every page, entry and checksum of a queue", aim="verify {dir}",
-                  example="serai verify orders")  # fmt: skip
+    parser = verb(nouns, "verify", verify, text="look at every page, record and checksum of a queue or a data directory",
+                  aim="verify {dir}", example="serai verify orders")  # fmt: skip
     add_checksum(parser, "say too how many messages have none (those that have one are compared anyway)")
     parser.add_argument(
         "--repair", action="store_true", help="cut off everything behind the first entry readers cannot pass"
@@ -25,12 +28,16 @@ def add(nouns: "_SubParsersAction[Parser]") -> None:
 
 def verify(args: Namespace) -> int:
     """Names every problem on stdout; the exit code is 1 when there is one left."""
+    from serai.log.audit import kind_of
+
+    if kind_of(args.dir):
+        return _verify_logs(args)
     if args.repair:
         _repair(args)
         if args.dry_run:
             return 0
     report = _look(args)
-    _show(report, args)
+    _show(report, [_sentence(problem) for problem in report.problems], args)
     for note in report.notes:
         args.talk.say(f"note: {note}")
     found = len(report.problems) + report.unnamed
@@ -40,6 +47,29 @@ def verify(args: Namespace) -> int:
     return FAILED if found else 0
 
 
+def _verify_logs(args: Namespace) -> int:
+    """The same for a data directory, or one partition or state log of it."""
+    from serai.log.audit import audit
+
+    with args.talk.progress(f"verifying {args.dir}") as show:
+        report = audit(args.dir, progress=show)
+    _show(report, [_log_sentence(problem) for problem in report.problems], args)
+    for note in report.notes:
+        args.talk.say(f"note: {note}")
+    found = len(report.problems) + report.unnamed
+    verdict = f"{counted(found, 'problem')}" if found else "no problem"
+    what = f"{counted(report.messages)} in {counted(report.records, 'record')} of {counted(report.logs, 'log')}"
+    args.talk.say(f"{what}, {sized(report.bytes)} in {report.path}: {verdict}, every checksum compared")
+    return FAILED if found else 0
+
+
+def _log_sentence(problem: "audit.Problem") -> str:
+    log = f" log {problem.log}" if problem.log else ""
+    which = "" if problem.ordinal is None else f" ordinal {problem.ordinal}"
+    where = "" if problem.position is None else f" byte {problem.position}"
+    return f"{paint(problem.kind, 'red', sys.stdout)}:{log}{which}: {problem.file}{where}: {problem.text}"
+
+
 def _look(args: Namespace) -> "Report":
     from serai.log.verify import verify as look
 
@@ -47,15 +77,16 @@ def _look(args: Namespace) -> "Report":
         return look(args.dir, checksum=args.checksum, progress=show)
 
 
-def _show(report: "Report", args: Namespace) -> None:
+def _show(report: "Report | audit.Report", sentences: "Sequence[str]", args: Namespace) -> None:
     import json
     from dataclasses import asdict
 
     if args.output == "json":
         print(json.dumps(asdict(report), indent=2))
         return
-    for problem in report.problems:
-        print(json.dumps(asdict(problem)) if args.output == "jsonl" else _sentence(problem))
+    problems: Sequence[Problem | audit.Problem] = report.problems
+    for problem, sentence in zip(problems, sentences, strict=True):
+        print(json.dumps(asdict(problem)) if args.output == "jsonl" else sentence)
     if report.unnamed:
         args.talk.warn(f"{report.unnamed:,} more problems are not listed")
 

@@ -18,7 +18,7 @@ from serai._core.pages import Page
 from serai._core.trail import Trail
 from serai.errors import Corrupt, Misuse, NewerFormat
 from serai.log import marks
-from serai.log.format import DATA, FORMAT_FILE, INDEX, LOG_VERSION, RECORDS
+from serai.log.format import DATA, FORMAT_FILE, INDEX, LOG_KIND, LOG_VERSION, RECORDS
 from serai.log.store import PageFiles, space_for, sync_directory
 
 _FORMAT_BYTES_MAX = 4096
@@ -64,7 +64,7 @@ def write_words(path: Path, *, kind: str, version: int, words: dict[str, object]
 
 def read_format(directory: Path) -> Format:
     path = directory / FORMAT_FILE
-    words = read_words(path, kind="serai-log", version=LOG_VERSION)
+    words = read_words(path, kind=LOG_KIND, version=LOG_VERSION)
     try:
         found = Format(int(words["identity"], 16), int(words["jafka-magic"]), int(words["page-bytes"]))
         if config.check_page_bytes(found.page_bytes, what="page-bytes") < limits.LOG_PAGE_BYTES_MIN:
@@ -96,7 +96,7 @@ def create(directory: Path, *, jafka_magic: int, page_bytes: int) -> None:
             made.mkdir(parents=True)
         marks.create(made)
         words = {"identity": f"{identity:016x}", "jafka-magic": jafka_magic, "page-bytes": page_bytes}
-        write_words(made / FORMAT_FILE, kind="serai-log", version=LOG_VERSION, words=words)
+        write_words(made / FORMAT_FILE, kind=LOG_KIND, version=LOG_VERSION, words=words)
         os.rename(made, directory)
         sync_directory(directory.parent)
     except BaseException:

@@ -38,6 +38,8 @@ WRITER_LOCK_BYTE = 1 << 62  # of the newest index page: no program ever has byte
 READER_LOCK_BYTE = WRITER_LOCK_BYTE + 1  # of a log's data pages, held as long as one is mapped for reading
 
 FORMAT_FILE = "format"
+DATA_KIND = "serai-data"  # how the format file of a data directory begins
+LOG_KIND = "serai-log"  # and that of a partition
 MARKS_FILE = "marks"
 LOG_VERSION = 1  # of a partition directory
 STORE_VERSION = 1  # of a data directory
@@ -55,6 +57,7 @@ __all__ = [
     "CHECKSUMS",
     "COMPRESSED",
     "DATA",
+    "DATA_KIND",
     "DIALECTS",
     "FORMAT_FILE",
     "INDEX",
@@ -72,6 +75,7 @@ __all__ = [
     "LIVE_PLACE",
     "LIVE_RECORD_END",
     "LIVE_TIME",
+    "LOG_KIND",
     "LOG_VERSION",
     "MARK",
     "MARKS_BYTES",

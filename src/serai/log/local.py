@@ -25,13 +25,12 @@ from serai.errors import Closed, Corrupt, Locked, Misuse
 from serai.log import folder
 from serai.log.engine import Log
 from serai.log.flush import FlushThread
-from serai.log.format import FORMAT_FILE, STORE_VERSION
+from serai.log.format import DATA_KIND, FORMAT_FILE, STORE_VERSION
 from serai.log.lock import try_lock
 from serai.log.partition import Partition
 from serai.log.state import State
 from serai.log.store import space_for, sync_directory
 
-KIND = "serai-data"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 
@@ -55,7 +54,7 @@ class LocalEngine:
     def _open_directory(self) -> None:
         path = self.path / FORMAT_FILE
         if path.exists():
-            folder.read_words(path, kind=KIND, version=STORE_VERSION)
+            folder.read_words(path, kind=DATA_KIND, version=STORE_VERSION)
         else:
             self._make_directory(path)
         self._lock_fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -81,7 +80,7 @@ class LocalEngine:
             )
         (self.path / "p").mkdir()
         (self.path / "s").mkdir()
-        folder.write_words(path, kind=KIND, version=STORE_VERSION, words={})
+        folder.write_words(path, kind=DATA_KIND, version=STORE_VERSION, words={})
         sync_directory(self.path)
 
     def _next_epoch(self) -> int:

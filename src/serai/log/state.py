@@ -45,21 +45,22 @@ def contents(log: Reading) -> dict[bytes, bytes]:
     ordinal = log.first
     while spans := log.spans(ordinal, bytes_max=_READ_BYTES):
         for span in spans:
-            _take(values, bytes(span.data))
+            for key, value in pairs(bytes(span.data)):
+                if value is None:
+                    values.pop(key, None)
+                else:
+                    values[key] = value
             ordinal = span.ordinal + span.count
     return values
 
 
-def _take(values: dict[bytes, bytes], data: bytes) -> None:
+def pairs(data: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+    """Keys and values of a set of messages, in order; None says that the key is gone."""
     at = 0
     while at < len(data):
         size, _attributes, _priority, flag, _time = _HEAD.unpack_from(data, at)
         body = at + _HEAD.size + 2 + int.from_bytes(data[at + _HEAD.size : at + _HEAD.size + 2], "little")
-        key = data[at + _HEAD.size + 2 : body]
-        if flag & _GONE:
-            values.pop(key, None)
-        else:
-            values[key] = data[body : at + size]
+        yield data[at + _HEAD.size + 2 : body], None if flag & _GONE else data[body : at + size]
         at += size
 
 

@@ -272,13 +272,20 @@ class View(Reading):
         """Whether a writer told where it stands since this machine was started."""
         return self._live.load(LIVE_BOOT) == marks.boot_number()
 
-    def _mark_now(self) -> marks.Mark:
+    @property
+    def epoch(self) -> int:
+        """Whose partition it is: another one after each opening for writing, and each truncation."""
+        self.bounds()
+        return self._epoch
+
+    def mark(self) -> marks.Mark:
+        """The newest mark."""
         path = self.folder.path / MARKS_FILE
         return marks.newest(path.read_bytes(), path)
 
     def bounds(self) -> Bounds:
         if not self.alive:
-            mark = self._mark_now()
+            mark = self.mark()
             self._owned_by(mark.epoch)
             return Bounds(mark.first, mark.end, mark.end, mark.first_record, mark.record_end)
         load = self._live.load
@@ -289,7 +296,7 @@ class View(Reading):
 
     def places(self) -> tuple[int, int, int]:
         if not self.alive:
-            mark = self._mark_now()
+            mark = self.mark()
             return mark.first_place, mark.place, mark.place
         load = self._live.load
         return load(LIVE_FIRST_PLACE), load(LIVE_PLACE), load(LIVE_COMMITTED_PLACE)

@@ -25,8 +25,7 @@ from serai import limits
 from serai._core.columns import Chunk, Columns
 from serai.errors import Corrupt, OutOfRange
 from serai.log.folder import is_partition, read_words
-from serai.log.format import FORMAT_FILE, STORE_VERSION
-from serai.log.local import KIND
+from serai.log.format import DATA_KIND, FORMAT_FILE, STORE_VERSION
 from serai.log.state import contents
 from serai.log.view import View
 from serai.spark.slices import Block, DataLoss, Wish
@@ -39,7 +38,7 @@ def is_data(path: Path) -> bool:
     """Whether a directory is a serai data directory; one of a later version is refused by name."""
     if not (path / "p").is_dir() or not (path / FORMAT_FILE).exists():
         return False
-    read_words(path / FORMAT_FILE, kind=KIND, version=STORE_VERSION)
+    read_words(path / FORMAT_FILE, kind=DATA_KIND, version=STORE_VERSION)
     return True
 
 
