@@ -51,6 +51,9 @@ SPARES_MAX = 2  # data pages of a partition that wait to be used again
 FRAME_BYTES_MAX = 100 * MIB  # one frame of a binary door
 COMMAND_BYTES_MAX = 4 * MIB  # one that carries no messages
 RUN_BYTES_MAX = 1 * MIB  # messages of like requests that are handled as one; a larger request stands alone
+SMALL_ANSWER_BYTES = 4 * KIB  # messages in an answer to a client that takes no more
+ANSWERS_AWAITED_MAX = 1024  # answers of one connection that stand in line behind one that is not known yet
+PRODUCE_WAIT_MS = 3000  # for the disk, if the request does not say how long
 ERROR_CHARACTERS_MAX = 1000  # of what a peer is told
 
 # The broker.

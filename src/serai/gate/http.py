@@ -75,7 +75,7 @@ class HttpGuest:
 
     def __init__(self, house: Server, session: Session) -> None:
         self.backlog = False  # a request is being answered
-        self.closing = False
+        self.closing = self.waits_for_room = False
         self.drained = asyncio.Event()
         self._house = house
         self._session = session

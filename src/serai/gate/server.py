@@ -382,9 +382,8 @@ def advertised(host: str) -> str:
 
 
 def client_bytes(host: str, port: int) -> bytes:
-    """A client's address as JMQ writes it: 16 bytes, IPv4 in the first four, the port behind the address."""
-    packed = ipaddress.ip_address(host.partition("%")[0]).packed
-    return (packed + port.to_bytes(4, "big")).ljust(16, b"\0")[:16]
+    """A client's address as JMQ writes it: the port, low byte first, and the 4 or 16 bytes of the address."""
+    return port.to_bytes(2, "little") + ipaddress.ip_address(host.partition("%")[0]).packed
 
 
 def connections_max(settings: Settings) -> int:

@@ -40,8 +40,8 @@ log = logging.getLogger("serai.gate")
 class Guest(Protocol):
     """A door's service for one connection, as the gate sees it.
 
-    `backlog`: commands are held back, so nothing more is to be read.  `unfinished`: the end of a frame is missing.
-    `closing`: what was answered is the last.
+    `backlog`: commands are held back, so nothing more is to be read; `waits_for_room`: only until answers are taken, then
+    `proceed` is called.  `unfinished`: the end of a frame is missing.  `closing`: what was answered is the last.
     """
 
     backlog: bool
@@ -49,6 +49,8 @@ class Guest(Protocol):
 
     @property
     def unfinished(self) -> bool: ...
+    @property
+    def waits_for_room(self) -> bool: ...
     def receive(self, data: memoryview, now_ms: int) -> list[Piece]: ...
     def resume(self, wait: Wait[Any], now_ms: int) -> list[Piece]: ...
     def proceed(self, now_ms: int) -> list[Piece]: ...
@@ -198,6 +200,8 @@ class Session:
             return
         if self._outbox.size >= limits.ANSWER_BYTES or guest.backlog:
             self._stop_reading()
+            if guest.waits_for_room and not self._outbox.size:
+                self._house.loop.call_soon(self.go_on)  # after the others had their turn
         else:
             self._read_on()
 
@@ -211,13 +215,12 @@ class Session:
     def on_writable(self) -> None:
         """The loop says that the peer takes something again."""
         self.flush()
-        guest = self.guest
-        if guest is not None and self.state is State.SERVED and guest.backlog:
+        if self.guest is not None and self.guest.backlog:
             self.go_on()
 
     def go_on(self) -> None:
         """Let the guest handle what it held back, now that there is room."""
-        if self._outbox.size < limits.ANSWER_BYTES:
+        if self.guest is not None and self.state is State.SERVED and self._outbox.size < limits.ANSWER_BYTES:
             now_ms = self._house.clock.now_ms()
             self._ask(lambda guest: guest.proceed(now_ms))
             self._house.turn(now_ms)

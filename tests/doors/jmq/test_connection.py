@@ -26,8 +26,16 @@ from serai.doors.jmq.connection import (
     recognise,
 )  # fmt: skip
 from serai.doors.jmq.schema import commands
-from serai.doors.jmq.schema.commands import COMMANDS, Heartbeat, Produced, ProduceMessage, RemoveConnection
+from serai.doors.jmq.schema.commands import (
+    COMMANDS,
+    HOUSE_COMMANDS,
+    Heartbeat,
+    Produced,
+    ProduceMessage,
+    RemoveConnection,
+)  # fmt: skip
 from serai.doors.jmq.schema.frame import DRESSES, HOUSE, REAL, SEED, Identity
+from serai.doors.jmq.schema.numbers import Number
 from serai.errors import Misuse, PeerError
 from serai.wire.buffer import Span, flat
 from serai.wire.layout import Form
@@ -154,6 +162,10 @@ def test_commands_and_answers_cross_the_wire(form: Form, command: type[Any], dat
     pair = opened(form, data.draw(st.sampled_from([1 << 30, 1, 5])))
     asked = data.draw(values(command, form))
     (seen,) = pair.call(asked)
+    if command.code >= HOUSE_COMMANDS and form != HOUSE:
+        assert isinstance(seen, Declined)
+        assert pair.tell(seen).status == Number.COMMAND_NOT_SUPPORTED
+        return
     if isinstance(seen, Run):
         reply = pair.tell(RunAnswer(seen, 0, 7, 0))
         assert reply.status == 0

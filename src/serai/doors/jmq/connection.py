@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from serai import limits
 from serai._core import frames
 from serai.doors.jmq.schema import commands
-from serai.doors.jmq.schema.commands import COMMANDS, AddConnection, Command
+from serai.doors.jmq.schema.commands import COMMANDS, HOUSE_COMMANDS, AddConnection, Command
 from serai.doors.jmq.schema.frame import (
     DRESSES,
     HOUSE,
@@ -248,7 +248,7 @@ class Connection:
                 f"a client sent an answer, or version {head.version}: type {head.type}, id {head.request_id}"
             )
         command = COMMANDS.get(head.type)
-        if command is None:
+        if command is None or (head.type >= HOUSE_COMMANDS and self._form not in (None, HOUSE)):
             return Declined(head, Number.COMMAND_NOT_SUPPORTED, f"command {head.type} is not supported")
         state = RULES.get((self.state, ACTS.get(head.type, Act.WORK)))
         if state is None:
@@ -263,7 +263,7 @@ class Connection:
 
     def _hello(self, head: Head, frame: memoryview, at: int) -> AddConnection:
         """Reads ADD_CONNECTION; the first one that can be read chooses the dialect."""
-        forms = [self._form_of(head)] if self._form is not None else forms_of(head.version)
+        forms = [self.form_of(head)] if self._form is not None else forms_of(head.version)
         for form in forms:
             try:
                 hello, end = decode(AddConnection, frame, form, at)
@@ -275,9 +275,9 @@ class Connection:
         raise Malformed(f"an ADD_CONNECTION that fits neither {' nor '.join(form.dialect for form in forms)}")
 
     def _read(self, command: type[Command], head: Head, frame: memoryview, at: int) -> Command:
-        return decode(command, frame, self._form_of(head), at)[0]
+        return decode(command, frame, self.form_of(head), at)[0]
 
-    def _form_of(self, head: Head) -> Form:
+    def form_of(self, head: Head) -> Form:
         """The connection's dialect in the version of a frame."""
         form = self.form
         return Form("real", min(max(head.version, 1), REAL.version)) if form.dialect == "real" else form
@@ -294,7 +294,7 @@ class Connection:
             identity=Identity(head.identity | 1), send_time=head.send_time,
         )  # fmt: skip
         said = encode(Status(status=int(status), error=error[: limits.ERROR_CHARACTERS_MAX]), ANY_FORM)
-        return framed(front, said + (encode(body, self._form_of(head)) if body is not None and not status else []))
+        return framed(front, said + (encode(body, self.form_of(head)) if body is not None and not status else []))
 
     # ---- client
 
@@ -325,7 +325,7 @@ class Connection:
         body = None
         layout = COMMANDS[code].reply
         if head.type != NO_BODY and said.status == 0 and layout is not None:
-            body, _ = decode(layout, frame, self._form_of(head), at)
+            body, _ = decode(layout, frame, self.form_of(head), at)
         return Reply(head, said.status, said.error, body)
 
 

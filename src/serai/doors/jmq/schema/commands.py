@@ -37,6 +37,7 @@ from serai.wire.layout import (
 
 RETRY_PARTITION = 0x7FFF
 ANY_PARTITION = -1  # in a produce request: the server chooses
+HOUSE_COMMANDS = 110  # codes from here on are of the house dialect only
 ACK_INDEX = -1  # in a fetch request: from where the group stands
 
 
