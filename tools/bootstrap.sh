@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes .venv ready for one make target: `sh tools/bootstrap.sh run|test|check|bench|fuzz|build`.
+# Makes .venv ready for one make target: `sh tools/bootstrap.sh run|test|check|bench|bench-broker|fuzz|build`.
 #
 # This is shell because Python may be what is missing.  Four steps, each skipped when it is done already:
 #   1. find Python (3.11 or newer) with venv and headers, and a C compiler; as root on Debian or Ubuntu
@@ -13,7 +13,7 @@ set -eu
 unset PYTHONHOME PYTHONPATH
 cd "$(dirname "$0")/.."
 
-group=${1:?"say which group: run, test, check, bench, fuzz or build"}
+group=${1:?"say which group: run, test, check, bench, bench-broker, fuzz or build"}
 python=.venv/bin/python
 stamps=.venv/.stamps
 
@@ -157,7 +157,19 @@ install() {
         stamp package "$(settings)"
         stamp core "$before"
     fi
+    if [ "$group" = bench-broker ]; then offer_redis; fi
     stamp "$group" "$(settings)"
+}
+
+# A peer of one benchmark, which runs without it too; RabbitMQ, 160 MB, is used where somebody installed it.
+offer_redis() {
+    ! command -v redis-server >/dev/null || return 0
+    if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server; } ||
+            say "serai: redis-server could not be installed; the benchmark runs without it"
+    else
+        say "serai: without redis-server the benchmark lacks its strongest peer:  sudo apt-get install redis-server"
+    fi
 }
 
 # setuptools calls the compiler that Python was built with; where that one is missing it must be told another.
