@@ -8,6 +8,7 @@ A folder appears whole: it is made under another name and renamed.  A version th
 its number before anything is touched.  The words for damage are here, because they name files and bytes.
 """
 
+import errno
 import os
 import shutil
 from dataclasses import dataclass
@@ -55,11 +56,14 @@ def read_words(path: Path, *, kind: str, version: int) -> dict[str, str]:
 
 
 def write_words(path: Path, *, kind: str, version: int, words: dict[str, object]) -> None:
+    """Writes a format file, whole or not at all; its name is not on the disk before its folder is synced."""
     text = f"{kind} {version}\n" + "".join(f"{name} {value}\n" for name, value in words.items())
-    with space_for(path), open(path, "x", encoding="ascii") as file:
+    made = path.with_name(f".{path.name}.new")
+    with space_for(path), open(made, "w", encoding="ascii") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
+    os.replace(made, path)
 
 
 def read_format(directory: Path) -> Format:
@@ -97,11 +101,24 @@ def create(directory: Path, *, jafka_magic: int, page_bytes: int) -> None:
         marks.create(made)
         words = {"identity": f"{identity:016x}", "jafka-magic": jafka_magic, "page-bytes": page_bytes}
         write_words(made / FORMAT_FILE, kind=LOG_KIND, version=LOG_VERSION, words=words)
-        os.rename(made, directory)
+        sync_directory(made)
+        _name(made, directory)
         sync_directory(directory.parent)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
+
+
+def _name(made: Path, directory: Path) -> None:
+    try:
+        os.rename(made, directory)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise Corrupt(
+            f"{directory} holds files but no {FORMAT_FILE} file, so it cannot be said how to read them; put that back from a copy, "
+            "or move the folder away", file=str(directory / FORMAT_FILE), expected="a format file", found="none",
+        ) from None  # fmt: skip
 
 
 class Folder:

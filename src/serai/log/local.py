@@ -29,8 +29,9 @@ from serai.log.format import DATA_KIND, FORMAT_FILE, STORE_VERSION
 from serai.log.lock import try_lock
 from serai.log.partition import Partition
 from serai.log.state import State
-from serai.log.store import space_for, sync_directory
+from serai.log.store import make_directory, space_for, sync_directory
 
+_PARTS = ("p", "s")  # partitions, state logs
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 
@@ -68,18 +69,20 @@ class LocalEngine:
             shutil.rmtree(half, ignore_errors=True)  # of a process that was killed while it made or removed one
 
     def _make_directory(self, path: Path) -> None:
+        """The format file last: until it is there, a start that was cut off is begun again."""
         try:
             with space_for(self.path):
-                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_directory(self.path)
         except (FileExistsError, NotADirectoryError):
             raise Misuse(f"{self.path} cannot be a data directory: it, or a part of its path, is a file") from None
         others = [name for name in os.listdir(self.path) if not name.startswith(".")]
-        if others:
+        strange = [name for name in others if name not in _PARTS or any((self.path / name).iterdir())]
+        if strange:
             raise Misuse(
-                f"{self.path} is not empty and is no data directory of serai ({others[0]} is there); give an empty directory"
+                f"{self.path} is not empty and is no data directory of serai ({strange[0]} is there); give an empty directory"
             )
-        (self.path / "p").mkdir()
-        (self.path / "s").mkdir()
+        for name in _PARTS:
+            (self.path / name).mkdir(exist_ok=True)
         folder.write_words(path, kind=DATA_KIND, version=STORE_VERSION, words={})
         sync_directory(self.path)
 

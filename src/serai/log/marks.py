@@ -178,3 +178,5 @@ def create(directory: Path) -> None:
     raw[MARK_AT[0] : MARK_AT[0] + MARK.size] = pack(Mark(clean=1))
     with space_for(path), open(path, "xb") as file:
         file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())

@@ -443,3 +443,13 @@ def sync_directory(directory: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def make_directory(directory: Path) -> None:
+    """Makes a directory and what is missing of the way to it, all of it durable; nobody else may look into it."""
+    if directory.is_dir():
+        return
+    if not directory.parent.exists():
+        make_directory(directory.parent)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    sync_directory(directory.parent)
