@@ -33,6 +33,7 @@ def verbs(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
 VERBS = {parser.prog: parser for parser in verbs(build())}
 QUEUE = tuple(f"queue {name}" for name in ("put", "get", "tail", "stat", "bench", "compress", "expand"))
 OVER_FILES = (*QUEUE, "dump", "verify")
+PIPES = ("pipe list", "pipe explain", "pipe run", "pipe status")  # `tests/spark/test_pipe_frame.py` runs their examples
 ASKING = (  # those that talk to a server, in the order of their help
     *(f"topic {name}" for name in ("list", "create", "describe", "alter", "delete")),
     *(f"subscription {name}" for name in ("list", "set", "remove")),
@@ -41,7 +42,7 @@ ASKING = (  # those that talk to a server, in the order of their help
 
 
 def test_there_are_these_verbs() -> None:
-    assert list(VERBS) == [f"serai {name}" for name in ("server", *ASKING, *OVER_FILES)]
+    assert list(VERBS) == [f"serai {name}" for name in ("server", *ASKING, *OVER_FILES, *PIPES)]
 
 
 @pytest.fixture

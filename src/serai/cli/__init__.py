@@ -6,6 +6,7 @@
     serai group list|describe|lag|reset
     serai queue put|get|tail|stat|bench|compress|expand DIR      a queue and its messages
     serai dump DIR        its entries, as they lie in the index; of a data directory its logs, records, messages
+    serai pipe run|list|explain|status             pipelines on Spark
     serai verify DIR      what is wrong with it, and what can be cut off
 
 Manners
@@ -25,6 +26,7 @@ from collections.abc import Sequence
 from serai.cli.admin import add as add_admin
 from serai.cli.dump import add as add_dump
 from serai.cli.parser import Parser
+from serai.cli.pipe import add as add_pipe
 from serai.cli.queue import add as add_queue
 from serai.cli.server import add as add_server
 from serai.cli.terminal import FAILED, INTERRUPTED, NOT_ALLOWED, USAGE, Failure, Talk
@@ -45,6 +47,7 @@ def build() -> Parser:
     add_queue(nouns)
     add_dump(nouns)
     add_verify(nouns)
+    add_pipe(nouns)
     return parser
 
 

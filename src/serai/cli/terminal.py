@@ -86,8 +86,8 @@ class Talk:
         self.say(f"\n{self.summary()}")
 
     @contextmanager
-    def progress(self, label: str) -> Iterator[Callable[[int, int], None]]:
-        """A function that takes (done, total) and shows it the way this stream wants it."""
+    def progress(self, label: str) -> Iterator[Callable[..., None]]:
+        """A function that takes (done, total, words) and shows it the way this stream wants it."""
         bar = Bar(label, quiet=self.quiet)
         try:
             yield bar.show
@@ -106,25 +106,25 @@ class Bar:
         self._tenth = 0
         self._dirty = False
 
-    def show(self, done: int, total: int) -> None:
+    def show(self, done: int, total: int, words: str = "") -> None:
         now = time.monotonic()
         if self.quiet or total <= 0:
             return
         if not self.drawing:
-            self._say(done, total, now)
+            self._say(done, total, words, now)
         elif now - self._drawn >= BAR_SECONDS:
             self._drawn = now
             self._dirty = True
             left = (now - self._started) * (total - done) / done if done else 0
             filled = "#" * (30 * done // total)
-            text = f"\r{self.label} [{filled:<30}] {100 * done // total:3d} %, {left:,.0f} s left "
-            print(text, end="", file=sys.stderr, flush=True)
+            text = f"\r{self.label} [{filled:<30}] {100 * done // total:3d} %, {words or f'{left:,.0f} s left'} "
+            print(text, end="\x1b[K" if words else "", file=sys.stderr, flush=True)
 
-    def _say(self, done: int, total: int, now: float) -> None:
+    def _say(self, done: int, total: int, words: str, now: float) -> None:
         tenth = 10 * done // total
         if tenth > self._tenth and now - self._started >= PATIENCE_SECONDS:
             self._tenth = tenth
-            print(f"{self.label}: {10 * tenth} %", file=sys.stderr, flush=True)
+            print(f"{self.label}: {10 * tenth} %{words and ', '}{words}", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         if self._dirty:

@@ -1,0 +1,33 @@
+"""Pipelines serai ships, each declared once: `serai pipe list`.
+
+    frame      what a pipeline is: name, settings, what a run gives back.  No Spark
+    place      the directory a pipeline goes on from: who runs there, how far it is.  No Spark
+    running    a session, a query that is watched and stopped, progress
+
+    archive    a log -> Parquet files        export: written inside the tasks;  lake: which files count
+
+A module named in `MODULES` declares a pipeline and imports Spark only when it runs, so that lists, help and
+documents are made of the declarations without it.
+"""
+
+from serai.spark.pipes.frame import Pipe
+
+MODULES = {
+    "archive": "Archive",
+}
+
+
+def find(name: str) -> type[Pipe] | None:
+    """A pipeline by its name."""
+    from importlib import import_module
+
+    if name not in MODULES:
+        return None
+    found: type[Pipe] = getattr(import_module(f"{__name__}.{name}"), MODULES[name])
+    assert found.name == name, found
+    return found
+
+
+def all_pipes() -> list[type[Pipe]]:
+    """Every pipeline, in the order of the list above."""
+    return [found for name in MODULES if (found := find(name)) is not None]

@@ -1,0 +1,113 @@
+"""archive: a log as Parquet files, by topic and day, each message once.
+
+log  ->  tasks write Parquet (`export`)  ->  one manifest for each batch (`lake`)
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from serai.spark.options import count, one_of
+from serai.spark.pipes.frame import Outcome, Pipe, setting
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from serai.spark.pipes.frame import Job
+    from serai.spark.pipes.lake import File, Lake
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archive(Pipe):
+    """Copies what a log holds into Parquet files, by topic and day.
+
+    The tasks write the files themselves, straight from the mapped pages; Spark plans the work and repeats what failed.
+    A batch counts when its manifest is there, so every message is in the archive once, whoever is killed when: read it with
+    `serai.spark.pipes.archive.load(spark, "lake")`, or any reader of Parquet while no run is at work. A checkpoint that was
+    lost is no loss: a new one goes on behind what the manifests name.
+    """
+
+    name = "archive"
+    does = "copy topics into Parquet, each message once"
+    example = "serai pipe run archive --data serai-data --to lake"
+    fixed = ("data", "to", "topics")
+
+    data: str = setting("the log: a data directory or a queue", metavar="DIR")
+    to: str = setting("where the Parquet files go", metavar="DIR")
+    topics: str | None = setting("only these, with commas between them", metavar="NAMES", default=None)
+    batch_rows: int | None = setting("messages of a batch, at most", kind=count, metavar="N", default=None)
+    on_corrupt: str = setting(
+        "damaged messages: fail, skip or null", kind=one_of("fail", "skip", "null"), metavar="WORD", default="fail"
+    )
+
+    def home(self) -> Path:
+        return Path(self.to) / "_serai" / "archive"
+
+    def run(self, job: Job) -> Outcome:
+        from serai.spark.pipes.export import ExportSource
+        from serai.spark.pipes.lake import Lake
+
+        lake = Lake(self.to)
+        with lake.alone():
+            lake.sweep()
+            job.spark.dataSource.register(ExportSource)
+            frame = job.spark.readStream.format(ExportSource.name()).options(**self._options(job, lake)).load()
+            made = Made(lake, job.place)
+            totals = job.drive(frame.writeStream.foreachBatch(made.commit))
+        words = (
+            f"{totals.sentence}; {len(made.files):,} files, {sum(one.bytes for one in made.files):,} bytes in {self.to}"
+        )
+        return Outcome(words, ("topic", "files", "rows", "bytes"), made.by_topic())
+
+    def _options(self, job: Job, lake: Lake) -> dict[str, Any]:
+        from serai.spark.pipes.export import KEPT
+
+        options = {"logDir": str(Path(self.data).absolute()), "export": str(lake.root), "columns": KEPT}
+        options |= {"onCorrupt": self.on_corrupt, "startingOffsets": "earliest"}
+        options |= {"subscribe": self.topics} if self.topics else {}
+        options |= {"maxOffsetsPerTrigger": str(self.batch_rows)} if self.batch_rows else {}
+        if not (job.place / "spark" / "offsets").exists() and lake.files():
+            options["startingOffsets"] = self._behind(lake, options)
+        return options
+
+    def _behind(self, lake: Lake, options: dict[str, Any]) -> str:
+        """Where a new checkpoint begins: behind what is archived."""
+        from serai.spark.offsets import EARLIEST
+        from serai.spark.options import read_options
+        from serai.spark.pipes.export import epoch_of
+        from serai.spark.slices import find_logs
+
+        logs = find_logs(read_options(options, extra=("export",)))
+        reach = lake.reach([(log.topic, log.partition, epoch_of(log)) for log in logs])
+        found: dict[str, dict[str, int]] = {}
+        for log in logs:
+            found.setdefault(log.topic, {})[str(log.partition)] = reach.get((log.topic, log.partition), EARLIEST)
+            log.close()
+        return json.dumps(found)
+
+
+class Made:
+    """What the batches of a run brought."""
+
+    def __init__(self, lake: Lake, place: Path) -> None:
+        self.lake = lake
+        self.place = place
+        self.files: list[File] = []
+
+    def commit(self, frame: DataFrame, batch: int) -> None:
+        from serai.spark.pipes.lake import File
+
+        query = json.loads((self.place / "spark" / "metadata").read_text(encoding="utf-8"))["id"]
+        self.files += self.lake.commit(query, batch, [File(**row.asDict()) for row in frame.collect()])
+
+    def by_topic(self) -> list[dict[str, Any]]:
+        rows: dict[str, dict[str, Any]] = {}
+        for one in self.files:
+            row = rows.setdefault(one.topic, {"topic": one.topic, "files": 0, "rows": 0, "bytes": 0})
+            row["files"] += 1
+            row["rows"] += one.rows
+            row["bytes"] += one.bytes
+        return [rows[topic] for topic in sorted(rows)]
