@@ -5,7 +5,7 @@ python := .venv/bin/python
 .PHONY: help setup build fmt check test slow fuzz run bench bench-queue bench-broker docs wheel clean
 
 help: ## print this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
 run: ## see serai work: write, read and tail a queue on this machine
 	@$(ready) run && $(python) -m tools.run
 setup: ## make .venv with everything the other targets need, but the benchmarks' peers

@@ -151,11 +151,25 @@ def test_wrong_use_has_code_2_and_no_traceback(words: list[str], capsys: pytest.
     assert len(shown.err.splitlines()) <= 3
 
 
-def test_error_is_what_why_and_a_hint(tmp_path: Path) -> None:
-    done = serai("queue", "get", "nowhere", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("words", "aim"), [("queue get", "read"), ("queue stat", "look at"), ("dump", "dump"), ("verify", "verify")]
+)
+def test_error_is_what_why_and_a_hint(words: str, aim: str, tmp_path: Path) -> None:
+    done = serai(*words.split(), "nowhere", cwd=tmp_path)
+    assert done.code == 1
     assert done.err.splitlines() == [
-        "error: cannot read nowhere", "  why: there is no such directory", "  try: serai queue put nowhere hello",
+        f"error: cannot {aim} nowhere", "  why: there is no such directory", "  try: serai queue put nowhere hello",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ["queue get", "queue stat", "dump"])
+def test_directory_without_a_queue_is_said_to_be_one(words: str, tmp_path: Path) -> None:
+    (tmp_path / "other" / "deep").mkdir(parents=True)
+    (tmp_path / "other" / "deep" / "file").write_bytes(bytes(1 << 20))
+    done = serai(*words.split(), "other", cwd=tmp_path)
+    assert done.code == 0
+    assert done.err == "there is no page of a queue in other: nothing was written there yet\n"
+    assert "MiB" not in done.out.decode().replace("1.0 GiB", "")  # nothing is counted that is none of the queue's
 
 
 def test_file_in_place_of_a_directory_is_said(tmp_path: Path) -> None:

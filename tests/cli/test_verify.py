@@ -105,9 +105,3 @@ def test_notes_are_talk(tmp_path: Path) -> None:
     assert (done.code, done.out) == (0, b"")
     assert "note: there are no pages" in done.err
     assert serai("verify", "q", "--quiet", cwd=tmp_path).err == ""
-
-
-def test_missing_directory_is_wrong_use(tmp_path: Path) -> None:
-    done = serai("verify", "nowhere", cwd=tmp_path)
-    assert done.code == 2
-    assert "cannot verify nowhere" in done.err

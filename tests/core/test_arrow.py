@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import shutil
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +19,8 @@ from hypothesis import strategies as st
 
 import serai
 
+FAR = 512 << 10  # bytes from which on a run is copied past the caches
+NOISE = random.Random(2).randbytes(2 * FAR + 1000)
 BODIES = [b"", b"a", b"\x00\xff", b"twelve bytes", b"more than twelve bytes", b"x" * 300]
 
 
@@ -179,12 +182,34 @@ def test_column_that_cannot_be_messages_is_refused_and_writes_nothing(
     assert queue.writer().append(b"next") == 0
 
 
-def test_ends_that_fall_are_refused(tmp_path: Path) -> None:
-    """The copy loops trust the ends, so they are looked at first."""
-    ends = pa.py_buffer(b"".join(end.to_bytes(4, "little") for end in (0, 5, 3, 8)))
-    column = pa.Array.from_buffers(pa.binary(), 3, [None, ends, pa.py_buffer(b"12345678")])
-    with pytest.raises(ValueError, match="fall at value 1"):
-        serai.Queue(tmp_path).writer().extend_arrow(column)
+@pytest.mark.parametrize(("ends", "where"), [((0, 5, 3, 8), 1), ((0, 2**31 - 1, -(2**31), 8), 1), ((0, 5, 8, 7), 2)])
+@pytest.mark.parametrize(("kind", "width"), [(pa.binary(), 4), (pa.large_binary(), 8)])
+def test_ends_that_fall_are_refused(kind: Any, width: int, ends: tuple[int, ...], where: int, tmp_path: Path) -> None:
+    """The copy loops trust the ends, so they are looked at first, also where a difference runs over."""
+    stored = pa.py_buffer(b"".join(end.to_bytes(width, "little", signed=True) for end in ends))
+    column = pa.Array.from_buffers(kind, 3, [None, stored, pa.py_buffer(b"12345678")])
+    queue = serai.Queue(tmp_path)
+    with pytest.raises(ValueError, match=f"fall at value {where}"):
+        queue.writer().extend_arrow(column)
+    assert queue.last() is None
+
+
+@pytest.mark.parametrize("before", [0, 1, 15, 16, 63, 64])
+@pytest.mark.parametrize("total", [FAR - 1, FAR, FAR + 1, FAR + 63, FAR + 64 + 7, 2 * FAR + 33])
+def test_long_run_arrives_whole_wherever_it_begins_and_ends(total: int, before: int, tmp_path: Path) -> None:
+    """Runs of half a MiB and more are stored another way than shorter ones."""
+    bodies = [NOISE[at : at + 1000] for at in range(0, total, 1000)]
+    bodies[-1] = bodies[-1][: total - 1000 * (len(bodies) - 1)]
+    assert sum(map(len, bodies)) == total
+    with serai.Queue(tmp_path, page_size=1 << 22) as queue:
+        writer = queue.writer()
+        writer.append(b"b" * before)
+        assert writer.extend_arrow(pa.array(bodies, pa.binary())) == 16 * len(bodies)
+        writer.append(b"behind")
+        assert list(queue.reader().payloads()) == [b"b" * before, *bodies, b"behind"]
+        data = (tmp_path / "0.qd").read_bytes()
+    assert data[: before + total + 6] == b"b" * before + b"".join(bodies) + b"behind"
+    assert not any(data[before + total + 6 :])
 
 
 COLUMNS = {

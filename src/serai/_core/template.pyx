@@ -194,17 +194,19 @@ cdef bint long_ends_fall(const int64_t* ends, int64_t rows) noexcept nogil:
 
 cdef int check_ranges(Column* column, int64_t rows) except -1:
     """Ends that never fall: the copy loops trust them."""
+    cdef const int32_t* short_ends = <const int32_t*>column.values + column.start
+    cdef const int64_t* long_ends = <const int64_t*>column.values + column.start
     cdef int64_t row = 0
     cdef bint falls = False
     if rows and column.values == NULL and not (column.form == EQUAL and column.width == 0):
         raise ValueError(f"the Arrow column has {rows} values and no buffer for them")
     with nogil:
         if column.form == RANGES32:
-            falls = short_ends_fall(<const int32_t*>column.values + column.start, rows)
+            falls = short_ends_fall(short_ends, rows)
         elif column.form == RANGES64:
-            falls = long_ends_fall(<const int64_t*>column.values + column.start, rows)
+            falls = long_ends_fall(long_ends, rows)
     if falls:
-        while row < rows - 1 and piece(column, row).n >= 0:
+        while not (short_ends_fall(short_ends + row, 1) if column.form == RANGES32 else long_ends_fall(long_ends + row, 1)):
             row += 1
         raise ValueError(f"the ends of the Arrow column fall at value {row}")
     return 0

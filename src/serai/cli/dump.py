@@ -28,7 +28,7 @@ def add(nouns: "_SubParsersAction[Parser]") -> None:
 
 def dump(args: Namespace) -> int:
     """Shows entries one by one; one whose bytes cannot be read is shown with the reason."""
-    from serai.cli.opening import open_queue
+    from serai.cli.opening import open_queue, say_empty
     from serai.cli.shapes import known
     from serai.log.audit import kind_of
     from serai.log.place import entries
@@ -41,6 +41,7 @@ def dump(args: Namespace) -> int:
     shown = broken = 0
     args.talk.summary = lambda: f"stopped after {counted(shown)}"
     with open_queue(args, "r") as queue, data() as out:
+        say_empty(args)
         look = _looking(queue, args)
         show, head, foot = _shape(args)
         out.write(head)

@@ -16,14 +16,8 @@ from serai.log.place import kind_of
 def open_queue(args: Namespace, mode: str) -> Queue | MultiQueue:
     """The queue in args.dir; --producer or what lies there decides which kind it is."""
     path = Path(args.dir)
-    if mode == "r" and not path.is_dir():
-        found = path.exists()
-        why, hint = (
-            ("it is a file", f"ls -l {path}")
-            if found
-            else ("there is no such directory", f"serai queue put {path} hello")
-        )
-        raise Failure(f"cannot {args.aim.format(dir=path)}", why, hint)
+    if mode == "r":
+        need_directory(args)
     kind = kind_of(path) if path.is_dir() else ""
     producer, page_size, checksum = (getattr(args, name, None) for name in ("producer", "page_size", "checksum"))
     dialect = getattr(args, "dialect", "seed")
@@ -31,6 +25,24 @@ def open_queue(args: Namespace, mode: str) -> Queue | MultiQueue:
     if producer or kind == "multi":
         return MultiQueue(path, mode, producer, page_size, dialect)
     return Queue(path, mode, page_size, dialect, checksum)
+
+
+def need_directory(args: Namespace) -> None:
+    """A command that reads makes none."""
+    path = Path(args.dir)
+    if not path.is_dir():
+        file, none = (
+            ("it is a file", f"ls -l {path}"),
+            ("there is no such directory", f"serai queue put {path} hello"),
+        )
+        why, hint = file if path.exists() else none
+        raise Failure(f"cannot {args.aim.format(dir=path)}", why, hint)
+
+
+def say_empty(args: Namespace) -> None:
+    """An empty answer is no answer where nobody has written: another directory may have been meant."""
+    if not kind_of(args.dir):
+        args.talk.say(f"there is no page of a queue in {args.dir}: nothing was written there yet")
 
 
 def _refuse(args: Namespace, path: Path, kind: str) -> None:

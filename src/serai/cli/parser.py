@@ -13,13 +13,22 @@ KINDS_HELP = "read each message as these kinds, as in int,decimal,string"
 _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
+class Layout(argparse.RawDescriptionHelpFormatter):
+    """Help as it is written; the list of nouns or verbs begins with its first, not with the word for them."""
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if isinstance(action, argparse._SubParsersAction):
+            return "".join(self._format_action(each) for each in action._get_subactions())
+        return super()._format_action(action)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that knows what was meant."""
 
     def __init__(self, *, talk: bool = False, example: str = "", **options: Any) -> None:
         if example:
             options["epilog"] = f"example:\n  {example}"
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("formatter_class", Layout)
         super().__init__(allow_abbrev=False, **options)
         default = False if talk else argparse.SUPPRESS  # a verb's absence must not undo what the noun was given
         self.add_argument("-q", "--quiet", action="store_true", default=default, help="say nothing but errors")

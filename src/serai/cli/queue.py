@@ -179,10 +179,11 @@ def _lines(args: Namespace) -> Iterator[list[bytes]]:
 
 def get(args: Namespace) -> int:
     """Reads what is there and ends."""
-    from serai.cli.opening import Reading, open_queue, start_of
+    from serai.cli.opening import Reading, open_queue, say_empty, start_of
     from serai.cli.shapes import Shape, known
 
     with open_queue(args, "r") as queue:
+        say_empty(args)
         back = 1 if args.count is None else args.count
         reading = Reading(queue.reader(start_of(queue, args, back=back)), args.talk)
         count = back if args.start == "end" and args.offset is None else args.count
@@ -272,9 +273,10 @@ def stat(args: Namespace) -> int:
     import json
     from dataclasses import asdict
 
-    from serai.cli.opening import open_queue
+    from serai.cli.opening import open_queue, say_empty
 
     with open_queue(args, "r") as queue:
+        say_empty(args)
         facts = asdict(queue.stat())
     if args.output == "table":
         rows = [(name.replace("_", " "), _fact(name, value)) for name, value in facts.items()]

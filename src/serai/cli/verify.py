@@ -28,8 +28,10 @@ def add(nouns: "_SubParsersAction[Parser]") -> None:
 
 def verify(args: Namespace) -> int:
     """Names every problem on stdout; the exit code is 1 when there is one left."""
+    from serai.cli.opening import need_directory
     from serai.log.audit import kind_of
 
+    need_directory(args)
     if kind_of(args.dir):
         return _verify_logs(args)
     if args.repair:

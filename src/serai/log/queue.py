@@ -15,7 +15,7 @@ Invariants
 import os
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -289,14 +289,15 @@ class Directory:
             index_pages=len(self._index.numbers()),
             data_pages=sum(len(stream.files.numbers()) for stream in streams),
             compressed_pages=sum(len(stream.sealed.numbers()) for stream in streams),
-            disk_bytes=_disk_bytes(self.path),
+            disk_bytes=_disk_bytes([self.path, *(self.path / name for name in self.producers())]),
             producers=self.producers(),
         )
 
 
-def _disk_bytes(directory: Path) -> int:
+def _disk_bytes(directories: Iterable[Path]) -> int:
+    """The blocks of all files in some directories, not of those in folders that are none of the queue's."""
     total = 0
-    for path in directory.rglob("*"):
+    for path in (path for directory in directories if directory.is_dir() for path in directory.iterdir()):
         with suppress(FileNotFoundError):  # renamed or removed since it was listed
             total += path.stat().st_blocks * 512 if path.is_file() else 0
     return total
