@@ -36,7 +36,9 @@ QUICK_SCALE = 0.05
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.log", description="The partition log against its goals.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.log", description="The partition log against its goals."
+    )
     parser.add_argument("--quick", action="store_true", help="small counts and one round: does it run, not how fast")
     parser.add_argument("--only", default=",".join(GROUPS), metavar="A,B", help=f"groups, of {', '.join(GROUPS)}")
     parser.add_argument("--rounds", type=int, help="rounds, of which the best counts (5; 1 with --quick)")

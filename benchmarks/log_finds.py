@@ -82,7 +82,9 @@ def spans(directory: Path, rounds: int, scale: float) -> Iterator[Found]:
             found[body_bytes] = best(rounds, look)
     many, few = found[100], found[100_000]
     text = f"{many:.0f} ns for a span of 9,000 messages, {few:.0f} ns for one of 9 in as many bytes"
-    yield Found("dress", "same-dress span: cost a message", max(0.0, (many - few) / 9000), "ns", at_most=0.05, note=text)
+    yield Found(
+        "dress", "same-dress span: cost a message", max(0.0, (many - few) / 9000), "ns", at_most=0.05, note=text
+    )
 
 
 # ---- find --------------------------------------------------------------------------------------------------------
@@ -198,7 +200,9 @@ def make_partitions(path: Path, count: int) -> None:
     for number in range(1, count):
         one = path / "p" / str(number)
         one.mkdir()
-        (one / "format").write_text(words.replace(identity, f"{int(identity, 16) ^ number << 1:016x}"), encoding="ascii")
+        (one / "format").write_text(
+            words.replace(identity, f"{int(identity, 16) ^ number << 1:016x}"), encoding="ascii"
+        )
         (one / "marks").write_bytes(marks)
 
 

@@ -4,8 +4,8 @@
     copy       the same bytes put into such pages by one memcpy for each record
     partition  a whole partition of an engine, as the broker calls it
 
-A round of `receive` is one pass over 64 MiB; of `commit` some turns of each kind, one kind after the other, so that the
-disk's moods hit all alike.  Where an overhead is asked for, it is measured where a sync costs nothing.
+A round of `receive` is one pass over 64 MiB; of `commit` a turn of each kind, again and again, so that the disk's moods
+hit all alike.  Where an overhead is asked for, it is measured where a sync costs nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from serai import limits
@@ -67,7 +68,13 @@ def dressed(data: bytes, dress: int) -> bytes:
     if dress == HOUSE:
         return data
     return redress(
-        data, HOUSE, dress, inflated_max=limits.INFLATED_MAX, depth_max=limits.NESTED_MAX, bytes_max=1 << 30, app=b"shop"
+        data,
+        HOUSE,
+        dress,
+        inflated_max=limits.INFLATED_MAX,
+        depth_max=limits.NESTED_MAX,
+        bytes_max=1 << 30,
+        app=b"shop",
     )
 
 
@@ -117,15 +124,15 @@ def receive(directory: Path, rounds: int, scale: float) -> Iterator[Found]:
     for dress, name in NAMES.items():
         data = dressed(house, dress)
         count = int(scale * (PAGE_BYTES - (1 << 20)) // (len(data) + HEAD_BYTES))
-        copying = best(rounds, lambda data=data, count=count: copies(plain, data, count))
-        storing = best(rounds, lambda data=data, count=count, dress=dress: appends(recorder(supply), data, dress, count))
+        copying = best(rounds, partial(copies, plain, data, count))
+        storing = best(rounds, partial(from_the_start, supply, data, dress, count))
         yield Found(
             "receive", f"{BATCH} x {BODY_BYTES} B {name}, checksum, of the speed of copying", 100 * copying / storing, "%",
             at_least=60 if dress == HOUSE else None, note=f"copy {copying:,.0f} ns, append {storing:,.0f} ns a record",
         )  # fmt: skip
     one, count = house_set(1, BODY_BYTES), int(400_000 * scale)
     yield Found(
-        "receive", "1 message a record, native", best(rounds, lambda: appends(recorder(supply), one, HOUSE, count)), "ns",
+        "receive", "1 message a record, native", best(rounds, partial(from_the_start, supply, one, HOUSE, count)), "ns",
         at_most=250, note="the loop is Python's: its call is in it",
     )  # fmt: skip
     yield from through_an_engine(directory, rounds, scale)
@@ -139,8 +146,8 @@ def copies(page: Page, data: bytes, count: int) -> int:
     return count
 
 
-def appends(into: Recorder, data: bytes, dress: int, count: int) -> int:
-    append = into.append
+def from_the_start(supply: Resident, data: bytes, dress: int, count: int) -> int:
+    append = recorder(supply).append
     for _ in range(count):
         append(data, dress, NOW_MS)
     return count
@@ -190,10 +197,11 @@ def commit(directory: Path, rounds: int, scale: float) -> Iterator[Found]:
         for log_of_many in logs:
             bell.committed([log_of_many], 1)
         for _ in range(rounds):
-            alone += [timed(sync_alone) for _ in range(turns)]
-            own += [timed(lambda: by_itself(log)) for _ in range(turns)]
-            one += [timed(lambda: bell.committed([log], 1)) for _ in range(turns)]
-            waiting += [timed(lambda: bell.committed([log], WAITERS)) for _ in range(turns)]
+            for _ in range(turns):
+                alone.append(timed(sync_alone))
+                own.append(timed(lambda: by_itself(log)))
+                one.append(timed(lambda: bell.committed([log], 1)))
+                waiting.append(timed(lambda: bell.committed([log], WAITERS)))
             spread += [timed(lambda: bell.committed(logs, 1)) for _ in range(max(2, turns // 8))]
     middle = {name: statistics.median(times) for name, times in
               {"alone": alone, "own": own, "one": one, "waiting": waiting, "spread": spread}.items()}  # fmt: skip
@@ -216,10 +224,14 @@ def overheads(memory: Path, rounds: int, scale: float) -> Iterator[Found]:
         bell, log = Bell(engine), engine.open("one")
         by_itself(log)
         own = min(statistics.median(timed(lambda: by_itself(log)) for _ in range(count)) for _ in range(rounds))
-        thread = min(statistics.median(timed(lambda: bell.committed([log], 1)) for _ in range(count)) for _ in range(rounds))
+        thread = min(
+            statistics.median(timed(lambda: bell.committed([log], 1)) for _ in range(count)) for _ in range(rounds)
+        )
     where = f"in {memory}, where a sync costs nothing; append included"
     yield Found("commit", "one waiter that flushes itself, beside the sync", own / 1e3, "us", at_most=20, note=where)
-    yield Found("commit", "one waiter, by the flush thread, beside the sync", thread / 1e3, "us", at_most=20, note=where)
+    yield Found(
+        "commit", "one waiter, by the flush thread, beside the sync", thread / 1e3, "us", at_most=20, note=where
+    )
 
 
 def thousand(directory: Path, rounds: int, scale: float) -> Iterator[Found]:
@@ -266,7 +278,9 @@ class Bell:
 
     def committed(self, logs: list[Partition], count: int) -> None:
         """Appends to each log so many records, then waits until all of them are on the disk."""
-        last = [log.append(ONE, HOUSE, level=Level.COMMIT, now_ms=NOW_MS) for log in logs for _ in range(count)][-len(logs) :]
+        last = [log.append(ONE, HOUSE, level=Level.COMMIT, now_ms=NOW_MS) for log in logs for _ in range(count)][
+            -len(logs) :
+        ]
         while not all(ticket.done for ticket in last):
             self.poll.poll(1000)
             with suppress(BlockingIOError):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import struct
 import sys
 import tempfile
 from decimal import Decimal
@@ -20,11 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 import serai
 from serai import errors, limits
+from serai._core import pages, records
+from serai._core.entries import HOUSE
 from serai._core.values import KINDS
 from serai.broker.policy import ConsumerPolicy, ProducerPolicy, TopicPolicy
 from serai.doors.jmq.schema import commands, frame
 from serai.doors.jmq.schema import numbers as jmq_numbers
+from serai.log import folder, marks, state
 from serai.log import format as names
+from serai.log.listing import DRESSES
 from serai.wire.describe import bit_table, table
 from serai.wire.layout import all_parts
 
@@ -71,6 +76,111 @@ def numbers() -> str:
         ("byte of the newest index page that a single producer locks (serai only)", f"{names.WRITER_LOCK_BYTE:#x}"),
     ]
     return "| | |\n|---|---|\n" + "".join(f"| {what} | {value} |\n" for what, value in rows)
+
+
+def struct_of(name: str) -> list[tuple[int, int, str, str, str]]:
+    """The fields of a packed struct of the core: offset, bytes, type, name, what stands behind it."""
+    text = (Path(serai.__file__).parent / "_core" / "records.pxd").read_text(encoding="utf-8")
+    body = re.search(rf"cdef packed struct {name}:\n((?:    .*\n?)+)", text)
+    assert body is not None
+    rows, at = [], 0
+    for line in body[1].splitlines():
+        found = re.fullmatch(r"    (u?int(\d+)_t) (\w+)\s*(?:# (.*))?", line)
+        assert found is not None, line
+        rows.append((at, int(found[2]) // 8, found[1].removesuffix("_t"), found[3], found[4] or ""))
+        at += rows[-1][1]
+    return rows
+
+
+def log_head() -> str:
+    """The record head, field by field."""
+    rows = "".join(f"| {at}..{at + size - 1} | {kind} | {name.replace('_', ' ')} | {said} |\n" if size > 1 else
+                   f"| {at} | {kind} | {name.replace('_', ' ')} | {said} |\n"
+                   for at, size, kind, name, said in struct_of("Head"))  # fmt: skip
+    return "| bytes | | field | |\n|---|---|---|---|\n" + rows
+
+
+def log_index() -> str:
+    """An entry of the record index."""
+    rows = "".join(f"| {at}..{at + size - 1} | {kind} | {name} | {said} |\n"
+                   for at, size, kind, name, said in struct_of("Record"))  # fmt: skip
+    return "| bytes | | field | |\n|---|---|---|---|\n" + rows
+
+
+def log_marks() -> str:
+    """A mark, and the live area."""
+    fields = ["magic", "crc", *marks.Mark._fields]
+    kinds = re.findall(r"\d*[a-zA-Z]", names.MARK.format.removeprefix("<"))
+    words = {"4s": repr(names.MARK_MAGIC)[1:], "I": "uint32", "Q": "uint64", "q": "int64"}
+    rows, at = ["| bytes of a mark | | field |\n|---|---|---|\n"], 0
+    for kind, name in zip(kinds, fields, strict=True):
+        size = struct.calcsize("<" + kind)
+        rows.append(f"| {at}..{at + size - 1} | {words[kind]} | {name.replace('_', ' ')} |\n")
+        at += size
+    rows.append("\n| bytes of the file | int64 |\n|---|---|\n")
+    live = {name: value for name, value in vars(names).items() if name.startswith("LIVE_") and name != "LIVE_AT"}
+    for name, value in sorted(live.items(), key=lambda item: item[1]):
+        rows.append(f"| {value}..{value + 7} | {name.removeprefix('LIVE_').lower().replace('_', ' ')} |\n")
+    return "".join(rows)
+
+
+def log_numbers() -> str:
+    """Every constant that another program needs to read a log."""
+    rows = [
+        ("version of a partition, of a data directory", f"{names.LOG_VERSION}, {names.STORE_VERSION}"),
+        ("bytes of a record head", records.HEAD_BYTES),
+        ("bytes of a record index entry", records.RECORD_BYTES),
+        ("bytes of a slot", names.SLOT_BYTES),
+        ("dresses", ", ".join(f"{number} {name}" for number, name in DRESSES.items())),
+        ("flags of a record", f"{records.FLAG_LAST} last part, {records.FLAG_WRAPPED} an entry is a batch or compressed"),
+        ("page length, a power of two", f"by default {limits.LOG_PAGE_BYTES_DEFAULT}, at least {limits.LOG_PAGE_BYTES_MIN}"),
+        ("page length of a state log", limits.STATE_PAGE_BYTES),
+        ("bytes of messages from which a set is stored in parts", limits.PART_BYTES),
+        ("bytes of the marks file", names.MARKS_BYTES),
+        ("where the two marks stand, and the live area", f"{names.MARK_AT[0]} and {names.MARK_AT[1]}, {names.LIVE_AT}"),
+        ("byte of a data page that a reader locks while it maps the page", f"{names.READER_LOCK_BYTE:#x}"),
+    ]  # fmt: skip
+    return "| | |\n|---|---|\n" + "".join(f"| {what} | {value} |\n" for what, value in rows)
+
+
+def log_format_file() -> str:
+    """The format files as the code writes them."""
+    with tempfile.TemporaryDirectory() as place:
+        folder.create(Path(place) / "one", jafka_magic=1, page_bytes=limits.LOG_PAGE_BYTES_DEFAULT)
+        text = (Path(place) / "one" / names.FORMAT_FILE).read_text(encoding="ascii")
+    text = re.sub(r"identity \w+", "identity 0123456789abcdef", text)
+    data = f"{names.DATA_KIND} {names.STORE_VERSION}\n"
+    return f"```\n{text}```\nof a partition or state log, and of a data directory\n```\n{data}```\n"
+
+
+class Sheet:
+    """Three pages in memory, as a recorder asks for them."""
+
+    def __init__(self) -> None:
+        self.pages = [pages.Page(-1, limits.LOG_PAGE_BYTES_MIN, True) for _ in range(3)]
+
+    def writing(self, which: int) -> Callable[[int, int], tuple[pages.Page, int]]:
+        return lambda _offset, _need: (self.pages[which], limits.LOG_PAGE_BYTES_MIN)
+
+    def __getattr__(self, name: str) -> Callable[[int, int], tuple[pages.Page, int]]:
+        return self.writing(["data", "slots", "records"].index(name))
+
+
+def log_sample() -> str:
+    """One message as it lies in the three streams."""
+    sheet = Sheet()
+    into = records.Recorder(
+        sheet, live=pages.Page(-1, 4096, True), live_at=0, page_bytes=limits.LOG_PAGE_BYTES_MIN, data_offset=0, ordinal=0,
+        record_offset=0, place=0, time=0, identity=0x89ABCDEF, epoch=1, jafka_magic=1, inflated_max=1, depth_max=1,
+        part_bytes=limits.PART_BYTES,
+    )  # fmt: skip
+    into.append(state.message(b"k", b"v"), HOUSE, 1_700_000_000_000)
+    said = {"data": into.data_end, "slots": names.SLOT_BYTES, "record index": records.RECORD_BYTES}
+    lines = []
+    for (name, size), page in zip(said.items(), sheet.pages, strict=True):
+        raw = bytes(memoryview(page)[:size])
+        lines += [f"{name if at == 0 else '':14}{at:4}  {raw[at : at + 16].hex(' ')}" for at in range(0, size, 16)]
+    return "```\n" + "\n".join(lines) + "\n```\n"
 
 
 def jmq_heads() -> str:
@@ -142,6 +252,12 @@ def refusals() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "values": values,
     "numbers": numbers,
+    "log_head": log_head,
+    "log_index": log_index,
+    "log_marks": log_marks,
+    "log_numbers": log_numbers,
+    "log_format_file": log_format_file,
+    "log_sample": log_sample,
     "jmq_heads": jmq_heads,
     "jmq_messages": jmq_messages,
     "jmq_commands": jmq_commands,

@@ -34,7 +34,7 @@ from tests.oracle.partition import Model
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from serai._core.trail import Span
+    from serai._core.spans import Span
     from serai.log.view import Reading
 
 CLIENT = b"\x39\x30\x0a\0\0\x07"

@@ -14,22 +14,22 @@ cdef enum:
 cdef packed struct Head:
     uint32_t length      # of the whole record
     uint32_t sum         # CRC-32C of all that follows, begun with the log's identity
-    uint8_t version
-    uint8_t dress
-    uint16_t flags
+    uint8_t version      # of this head
+    uint8_t dress        # what kind of messages follow
+    uint16_t flags       # see the numbers below
     uint32_t count       # messages
     int64_t ordinal      # of the first message
     int64_t place        # Jafka's byte offset of the first
-    uint32_t place_length
-    uint32_t epoch
+    uint32_t place_length  # bytes a Jafka client sees of these messages
+    uint32_t epoch       # of the owner that wrote it
     int64_t time         # store time, ms
-    uint64_t producer
-    uint32_t sequence
+    uint64_t producer    # the sender's number, 0 is none
+    uint32_t sequence    # what the sender counts
     uint32_t part        # number of this part of what one request brought
-    uint64_t transaction
+    uint64_t transaction  # it was copied from, 0 is none
 
 cdef packed struct Record:
-    int64_t ordinal
-    int64_t place
+    int64_t ordinal      # of the record's first message
+    int64_t place        # of the same
     int64_t begin        # data offset of the head
-    int64_t time
+    int64_t time         # store time, ms

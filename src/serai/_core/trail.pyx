@@ -25,9 +25,9 @@ from libc.string cimport memcpy
 
 from serai._core.crc cimport crc32c
 from serai._core.cursor cimport Lane
-from serai._core.entries cimport JAFKA
 from serai._core.pages cimport FLAG, SLOT, Page
 from serai._core.records cimport HEAD, RECORD, SUMMED, VERSION_1, WRAPPED, Head as HeadBytes, Record
+from serai._core.spans cimport GATHER_BELOW, GATHER_MAX, Gather, Piece, span_of
 
 from collections import namedtuple
 
@@ -41,40 +41,11 @@ cdef extern from "errno.h" nogil:
     int errno, EFAULT, EHWPOISON
 
 cdef enum:
-    GATHER_BELOW = 4096                  # smaller pieces are copied together
-    GATHER_MAX = 65536                   # up to so many bytes
     ASTRAY_MAX = 8                       # record index entries in the way of a search that may be damaged
     MEMORY_PAGE = 4096
 
 Head = namedtuple("Head", "length dress flags messages ordinal place place_length epoch time producer sequence transaction "
                           "part begin", module="serai._core.trail")
-
-
-@cython.final
-@cython.freelist(64)
-cdef class Span:
-    """Whole entries of one dress, end to end; `lead` messages of the first one come before `ordinal`.
-
-    `place` is that of the first byte in the Jafka dress, of the record in the others.
-    """
-    cdef readonly object data
-    cdef readonly int dress
-    cdef readonly int64_t ordinal, lead, count, place, time
-    cdef readonly uint64_t transaction
-
-    def __repr__(self):
-        return (f"Span(ordinal={self.ordinal}, count={self.count}, dress={self.dress}, bytes={len(self.data)}, "
-                f"lead={self.lead}, place={self.place}, time={self.time})")
-
-
-cdef Span span_of(data, HeadBytes* head, int64_t ordinal, Piece* piece, int64_t count):
-    cdef Span span = Span.__new__(Span)
-    span.data = data
-    span.dress = head.dress
-    span.ordinal, span.lead, span.count = ordinal, piece.lead, count
-    span.place = head.place + (piece.start if head.dress == JAFKA else 0)
-    span.time, span.transaction = head.time, head.transaction
-    return span
 
 
 cdef inline bint bit_of(object bits, int64_t i) noexcept:
@@ -83,13 +54,6 @@ cdef inline bint bit_of(object bits, int64_t i) noexcept:
 
 cdef inline void set_bit(object bits, int64_t i) noexcept:
     (<uint8_t*>PyByteArray_AS_STRING(bits))[i >> 3] |= 1 << (i & 7)
-
-
-cdef struct Piece:                       # a part of one record
-    int64_t start                        # bytes behind the head
-    int64_t stop
-    int64_t lead
-    int64_t count
 
 
 @cython.final
@@ -449,6 +413,27 @@ cdef class Trail:
         page = self.data.page
         return memoryview(page)[p - page.base:p - page.base + size]
 
+    def message_at(self, int64_t at, int64_t byte):
+        """Ordinal of the entry that holds a byte of the messages of the record at an index offset; a wrapper's first."""
+        cdef HeadBytes head
+        cdef int64_t begin, low, high, middle, reached
+        self.head_of(at, &head)
+        begin = self.record_at(at).begin
+        self.check_slots(at, &head, begin)
+        reached = begin + HEAD + byte
+        for _ in range(2):                       # the last message that begins no later, then the first one there
+            low, high = head.ordinal, head.ordinal + head.count
+            while low < high:
+                middle = (low + high) >> 1
+                if self.slot_at(middle)[0] <= reached:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low == head.ordinal:
+                break
+            reached = self.slot_at(low - 1)[0] - 1
+        return low
+
     # ---- spans --------------------------------------------------------------------------------------------
 
     cdef int whole_wrappers(self, HeadBytes* head, int64_t ordinal, Piece* piece) except -1:
@@ -551,40 +536,6 @@ cdef class Trail:
         if small.size:
             out.append(small.done())
         return out
-
-
-@cython.final
-cdef class Gather:
-    """Small pieces, one behind the other, until they are a span."""
-    cdef bytes whole
-    cdef int64_t size, room
-    cdef int dress
-    cdef Span span
-
-    cdef int take(self, const char* p, int64_t size, HeadBytes* head, int64_t ordinal, Piece* piece) except -1:
-        cdef bytes larger
-        if self.size + size > self.room:
-            self.room = min(<int64_t>GATHER_MAX, 4 * (self.size + size))
-            larger = PyBytes_FromStringAndSize(NULL, self.room)
-            if self.size:
-                memcpy(PyBytes_AS_STRING(larger), PyBytes_AS_STRING(self.whole), self.size)
-            self.whole = larger
-        if self.size == 0:
-            self.span = span_of(None, head, ordinal, piece, 0)
-            self.dress = head.dress
-        memcpy(PyBytes_AS_STRING(self.whole) + self.size, p, size)
-        self.size += size
-        self.span.count += piece.count
-        self.span.time = head.time
-        return 0
-
-    cdef Span done(self):
-        cdef Span span = self.span
-        span.data = self.whole if self.size == self.room else self.whole[:self.size]
-        self.size = 0
-        self.room = 0
-        self.whole = None
-        return span
 
 
 cdef object named(HeadBytes* h, int64_t begin):

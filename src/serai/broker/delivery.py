@@ -24,7 +24,7 @@ from serai.broker.waits import NEVER_MS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from serai._core.trail import Span
+    from serai._core.spans import Span
     from serai.broker.groups import Group, Share
     from serai.broker.sessions import Consumer
     from serai.broker.topics import Partition, Topic

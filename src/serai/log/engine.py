@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from serai._core.trail import Head, Span
+    from serai._core.spans import Span
+    from serai._core.trail import Head
     from serai.log.retention import Retention
 
 

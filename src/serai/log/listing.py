@@ -14,7 +14,8 @@ from serai import limits
 from serai._core.columns import Columns
 from serai._core.entries import HOUSE, JAFKA, REAL, SEED
 from serai._core.records import FLAG_LAST, RECORD_BYTES
-from serai._core.trail import Head, Span
+from serai._core.spans import Span
+from serai._core.trail import Head
 from serai.errors import Corrupt
 from serai.log import state
 from serai.log.view import View

@@ -23,7 +23,8 @@ from serai._core.entries import JAFKA
 from serai._core.messages import layout
 from serai._core.pages import Page
 from serai._core.records import RECORD_BYTES
-from serai._core.trail import Head, Span, Trail
+from serai._core.spans import Span
+from serai._core.trail import Head, Trail
 from serai.errors import Corrupt, Misuse, OutOfRange
 from serai.log import marks
 from serai.log.folder import Folder, is_partition
@@ -170,9 +171,10 @@ class Reading:
             raise self._out_of_range("place", place, bounds)
         if place == end:
             return bounds.end
-        head = self._head_at_place(
-            place, self.trail.find_place(place, first=bounds.first_record, end=bounds.record_end)
-        )
+        at = self.trail.find_place(place, first=bounds.first_record, end=bounds.record_end)
+        head = self._head_at_place(place, at)
+        if head.dress == JAFKA:
+            return max(bounds.first, self.trail.message_at(at, place - head.place))
         starts, counts = self._entries(head)
         for start, count in zip(reversed(starts), reversed(counts), strict=True):
             head = head._replace(messages=head.messages - count)
