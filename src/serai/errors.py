@@ -54,6 +54,7 @@ REFUSALS = {
     "retry-disabled": "messages that failed cannot be stored for a retry; they stay where they are",
     "subscription-unknown": "the application has no subscription to the topic",
     "too-many-waiting": "too many requests are parked already",
+    "too-large": "a message or a request has more bytes than it may have",
     "topic-exists": "a topic of that name exists",
     "topic-unknown": "there is no such topic",
     "unsupported": "this server does not do that",
@@ -76,6 +77,32 @@ class OutcomeUnknown(SeraiError):
     """Neither done nor failed: the time was over before the answer was known."""
 
     code = "outcome-unknown"
+
+
+class Unreachable(SeraiError):
+    """No server answers there; what was asked was not done."""
+
+
+class Denied(Refused):
+    """Not allowed: who asks may not do that there."""
+
+
+class TooLarge(Refused):
+    """More bytes than one message, or one request, may have; nothing of it was stored."""
+
+    code = "too-large"
+
+
+class Backpressure(Refused):
+    """Too much is on its way already; nothing of this was sent."""
+
+    code = "too-many-waiting"
+
+
+class NotDurable(Refused):
+    """What was asked for cannot be made as safe as it was asked for."""
+
+    code = "engine-away"
 
 
 class DiskFull(Refused):
