@@ -22,17 +22,25 @@ if TYPE_CHECKING:
     from serai._core.pack import Writer as Writer
     from serai._core.reader import Reader as Reader
     from serai._core.template import Template as Template
+    from serai.client import aio as aio
+    from serai.client.sync import Client as Client
+    from serai.errors import Backpressure as Backpressure
     from serai.errors import Closed as Closed
     from serai.errors import Corrupt as Corrupt
     from serai.errors import DeadProducer as DeadProducer
+    from serai.errors import Denied as Denied
     from serai.errors import DiskFull as DiskFull
     from serai.errors import Locked as Locked
     from serai.errors import Misuse as Misuse
+    from serai.errors import NotDurable as NotDurable
+    from serai.errors import OutcomeUnknown as OutcomeUnknown
     from serai.errors import PeerError as PeerError
     from serai.errors import QueueFull as QueueFull
     from serai.errors import ReadOnly as ReadOnly
     from serai.errors import Refused as Refused
     from serai.errors import SeraiError as SeraiError
+    from serai.errors import TooLarge as TooLarge
+    from serai.errors import Unreachable as Unreachable
     from serai.log.follow import merge as merge
     from serai.log.follow import tail as tail
     from serai.log.follow import tail_async as tail_async
@@ -49,22 +57,27 @@ _HOMES = {
     "serai._core.reader": ("Reader",),
     "serai._core.arrow": ("Batch",),
     "serai._core.template": ("Template",),
+    "serai.client.sync": ("Client",),
     "serai.errors": (
         "SeraiError", "PeerError", "DeadProducer", "Refused", "DiskFull", "Locked", "QueueFull", "Corrupt", "Misuse",
-        "ReadOnly", "Closed",
+        "ReadOnly", "Closed", "Backpressure", "Denied", "NotDurable", "OutcomeUnknown", "TooLarge", "Unreachable",
     ),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-__all__ = ["__version__", *sorted(_HOME_OF)]  # pyright: ignore[reportUnsupportedDunderAll]
+_MODULES = {"aio": "serai.client.aio"}
+__all__ = ["__version__", *_MODULES, *sorted(_HOME_OF)]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     home = _HOME_OF.get(name)
-    if home is None:
+    if name in _MODULES:
+        value: Any = import_module(_MODULES[name])
+    elif home is None:
         raise AttributeError(f"serai has no {name!r}")
-    value = getattr(import_module(home), name)
+    else:
+        value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 

@@ -67,6 +67,7 @@ COUNT_MAX = 0x7FFF
 POLL_MS_MAX = 20_000  # of one long poll; a longer wait is several
 GRACE_S = 10.0  # for an answer, beyond the time the server may take
 OLDEST, NEWEST = -2, -1
+DONE = 0
 Place: TypeAlias = int | str | datetime  # an index, "start", "end", or a moment
 
 
@@ -83,6 +84,8 @@ class Incoming:
         self._untold: list[tuple[int, int, int]] = []  # partition, index, count
         self._asked: list[Pending] = []  # acknowledgements without an answer
         self._told_s = 0.0
+        self._astray: Pending | None = None  # a fetch that was given up before its answer came
+        self._stray: list[Delivery] = []
         self.refusal: SeraiError | None = None
 
     # ---- messages in
@@ -91,15 +94,25 @@ class Incoming:
         """The next delivery; None when nothing came in that time."""
         until_s = time.monotonic() + wait_s
         while True:
+            if self._astray is not None and not self._astray.done:
+                yield self._astray
+            if self._stray:
+                return self._stray.pop(0)
             link = yield from self.line.up(max(until_s, time.monotonic() + CALL_S))
             self.tell()
             left_ms = int(max(until_s - time.monotonic(), 0.0) * 1000)
             wait_ms = min(left_ms, POLL_MS_MAX)
             wish = FetchTopicMessage(
-                [TopicWish(self.topic, min(count, COUNT_MAX))], self.group, self._ack_timeout_ms, wait_ms
-            )
+                topics=[TopicWish(topic=self.topic, count=min(count, COUNT_MAX))], app=self.group,
+                ack_timeout=self._ack_timeout_ms, long_poll_timeout=wait_ms,
+            )  # fmt: skip
             pending = self.line.ask(link, wish, time.monotonic() + wait_ms / 1000 + GRACE_S)
-            yield pending
+            try:
+                yield pending
+            except GeneratorExit:  # nobody waits any more, but what comes is ours: it is kept for the next fetch
+                pending.then = self._strayed
+                self._astray = pending
+                raise
             if pending.error is not None and link.fault is not None:
                 continue
             if pending.reply is not None and pending.reply.status in NOT_STORED:
@@ -126,6 +139,12 @@ class Incoming:
         self._held.append(delivery)
         return delivery
 
+    def _strayed(self, pending: Pending) -> None:
+        """The answer to a fetch that was given up."""
+        body = pending.reply.body if pending.reply is not None else None
+        if isinstance(body, FetchTopicMessageAck) and body.data[0].count:
+            self._stray.append(self._delivered(body.data[0]))
+
     # ---- what became of them
 
     def complete(self, delivery: Delivery) -> None:
@@ -144,8 +163,7 @@ class Incoming:
         link = self.line.link
         if link is not None and self.line.is_up:
             self.tell()
-            delay = PartitionDelay(delivery.partition, int(delay_s * 1000))
-            command = Release([TopicDelays(self.topic, [delay])], self.group)
+            command = self._release([delivery], delay_s)
             self._asked.append(self.line.ask(link, command, time.monotonic() + CALL_S, self._answered))
             self.urge()
 
@@ -171,9 +189,15 @@ class Incoming:
     def _acks(self, ranges: list[tuple[int, int, int]]) -> CommitAck:
         by_partition: dict[int, list[Acknowledged]] = {}
         for partition, index, count in ranges:
-            by_partition.setdefault(partition, []).append(Acknowledged(partition, index, 0, count))
-        acks = [PartitionAcks(partition, rows) for partition, rows in by_partition.items()]
-        return CommitAck([TopicAcks(self.topic, acks)], self.group)
+            by_partition.setdefault(partition, []).append(
+                Acknowledged(partition=partition, index=index, type=DONE, count=count)
+            )
+        acks = [PartitionAcks(partition=partition, data=rows) for partition, rows in by_partition.items()]
+        return CommitAck(topics=[TopicAcks(topic=self.topic, partitions=acks)], app=self.group)
+
+    def _release(self, deliveries: list[Delivery], delay_s: float) -> Release:
+        delays = [PartitionDelay(partition=each.partition, delay=int(delay_s * 1000)) for each in deliveries]
+        return Release(topics=[TopicDelays(topic=self.topic, partitions=delays)], app=self.group)
 
     def _told(self, pending: Pending, ranges: list[tuple[int, int, int]]) -> None:
         if pending.error is not None:
@@ -211,9 +235,9 @@ class Incoming:
 
     def renew(self, seconds: float) -> Step[None]:
         """Hold what is held for so long from now on."""
-        terms = [PartitionTerm(delivery.partition, int(seconds * 1000)) for delivery in self._held]
+        terms = [PartitionTerm(partition=each.partition, ack_timeout=int(seconds * 1000)) for each in self._held]
         if terms:
-            command = Renew([TopicTerms(self.topic, terms)], self.group)
+            command = Renew(topics=[TopicTerms(topic=self.topic, partitions=terms)], app=self.group)
             body = yield from self.line.call(command, time.monotonic() + CALL_S)
             assert isinstance(body, CommitAckAck)
             check_codes(body, f"renew deliveries of {self.topic!r}")
@@ -229,19 +253,18 @@ class Incoming:
             self.give_back(delivery, 0.0)
         yield from self.flush()
         places = yield from resolved(self.line, self.topic, self.group, chosen, to)
-        command = CommitAckIndex(
-            [TopicIndexes(self.topic, [PartitionIndex(number, index) for number, index in places])], self.group
-        )
+        indexes = [PartitionIndex(partition=number, index=index) for number, index in places]
+        command = CommitAckIndex(topics=[TopicIndexes(topic=self.topic, partitions=indexes)], app=self.group)
         body = yield from self.line.call(command, deadline_s)
         assert isinstance(body, CommitAckIndexAck)
         check_codes(body, f"move {self.group!r} in {self.topic!r} to {to}")
 
     def let_go(self, link: Link) -> None:
         """The end of a consumer: what is held comes again at once."""
+        self._stray.clear()
         self.tell()
         if self._held:
-            delays = [PartitionDelay(delivery.partition, 0) for delivery in self._held]
-            self.line.ask(link, Release([TopicDelays(self.topic, delays)], self.group), time.monotonic() + CALL_S)
+            self.line.ask(link, self._release(self._held, 0.0), time.monotonic() + CALL_S)
             self._held.clear()
 
 
@@ -250,7 +273,7 @@ def unpacked(messages: Messages, topic: str, partition: int, index: int, lead: i
     assert isinstance(messages.pieces[0], Span)
     try:
         return Delivery(
-            messages.pieces[0].view, topic=topic, partition=partition, index=index, lead=lead, count=count,
+            messages.pieces[0].view, topic=topic, partition=partition, index=index + lead, lead=lead, count=count,
             inflated_max=max(limits.INFLATED_MAX, 2 * limits.FETCH_BYTES_MAX),
         )  # fmt: skip
     except ValueError as error:
@@ -271,7 +294,8 @@ def resolved(line: Line, topic: str, app: str, partitions: list[int], to: Place)
         if to.tzinfo is None:
             raise Misuse(f"{to} says no time zone; write datetime.now(timezone.utc), or to.astimezone()")
         ms = int(to.timestamp() * 1000)
-        command = FetchIndexByTime([TopicTimes(topic, [PartitionTime(number, ms) for number in partitions])], app)
+        times = [PartitionTime(partition=number, time=ms) for number in partitions]
+        command = FetchIndexByTime(topics=[TopicTimes(topic=topic, partitions=times)], app=app)
         body = yield from line.call(command, time.monotonic() + CALL_S)
         assert isinstance(body, FetchIndexByTimeAck)
         rows = body.topics[0].partitions

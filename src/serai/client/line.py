@@ -203,7 +203,7 @@ class Line:
 
     def _refresh(self, link: Link) -> Step[None]:
         """Look up who owns the partitions; be registered (again), if there was reason to doubt it."""
-        asked = self.ask(link, FetchCluster(self._topics, self._app), time.monotonic() + CALL_S)
+        asked = self.ask(link, FetchCluster(topics=self._topics, app=self._app), time.monotonic() + CALL_S)
         yield asked
         said = _settled(asked)
         assert isinstance(said, FetchClusterAck)

@@ -24,7 +24,7 @@ import zlib
 from bisect import insort
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from serai import limits
 from serai._core.crc import crc32c
@@ -57,7 +57,8 @@ FRAME_ROOM = 1024  # of a frame, for what is not messages
 NOTHING = Parcel()  # what a request holds once it has its outcome
 
 
-class Position(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Position:
     """Where messages are stored: `count` of them, the first one at `index`; -1 if nobody asked for an answer."""
 
     partition: int
@@ -129,8 +130,8 @@ class Receipt:
             raise self.request.error
         if self.request.placed is None:
             raise Misuse("there is no outcome yet; wait for it")
-        partition, index, _ = self.request.placed
-        return Position(partition, index + self._at if index >= 0 else -1, self._count)
+        first = self.request.placed
+        return Position(first.partition, first.index + self._at if first.index >= 0 else -1, self._count)
 
     def when_done(self, call: Callable[[], None]) -> None:
         """Call this when there is an outcome; at once if there is."""
@@ -161,6 +162,7 @@ class Outgoing:
         self._ready: deque[Request] = deque()
         self._held_until_s = 0.0
         self._number = 0
+        self._alive: dict[int, Request] = {}
         self._bytes = 0
         self.on_way = 0
 
@@ -174,7 +176,12 @@ class Outgoing:
     @property
     def is_empty(self) -> bool:
         """Everything has an outcome."""
-        return not (self._open or self._ready or self.on_way)
+        return not self._alive
+
+    @property
+    def oldest(self) -> Receipt | None:
+        """Stands for the first request that has no outcome."""
+        return next((Receipt(request, 0, 0) for request in self._alive.values()), None)
 
     @property
     def has_ready(self) -> bool:
@@ -194,7 +201,11 @@ class Outgoing:
         request = self._room(self._partition(name, partition), len(memoryview(value)))
         before = request.parcel.size
         notes = pack_headers(headers) if headers else None
-        request.parcel.add(value, _now_ms(), key=name, notes=notes, priority=priority, flag=flag)
+        try:
+            request.parcel.add(value, _now_ms(), key=name, notes=notes, priority=priority, flag=flag)
+        except BaseException:
+            self._drop_empty(request)
+            raise
         return self._added(request, 1, before)
 
     def add_many(self, values: Sequence[Buffer], *, partition: int | None) -> Receipt:
@@ -210,10 +221,13 @@ class Outgoing:
         try:
             count = request.parcel.add_many(values, _now_ms())
         except BaseException:
-            if not request.count:
-                del self._open[chosen]
+            self._drop_empty(request)
             raise
         return self._added(request, count, before)
+
+    def _drop_empty(self, request: Request) -> None:
+        if not request.count:
+            del self._open[request.partition], self._alive[request.number]
 
     def _partition(self, key: bytes | None, partition: int | None) -> int:
         if partition is not None:
@@ -234,7 +248,7 @@ class Outgoing:
         if request is None:
             self._number += 1
             now_s = time.monotonic()
-            request = self._open[partition] = Request(
+            request = self._open[partition] = self._alive[self._number] = Request(
                 self._number, partition, due_s=now_s + self.manner.linger_s, deadline_s=now_s + self.manner.timeout_s
             )
         return request
@@ -324,8 +338,8 @@ class Outgoing:
         request.sent = True
         self.on_way += 1
         link.ask(
-            ProduceMessage([produced], self.app), now_ms=_now_ms(), deadline_s=request.deadline_s + 1.0, quality=self._quality,
-            then=lambda pending: self._answered(request, pending),
+            ProduceMessage(topics=[produced], app=self.app), now_ms=_now_ms(), deadline_s=request.deadline_s + 1.0,
+            quality=self._quality, then=lambda pending: self._answered(request, pending),
         )  # fmt: skip
         if self._quality == UNANSWERED:
             self.on_way -= 1
@@ -371,6 +385,7 @@ class Outgoing:
     def _over(self, request: Request, *, placed: Position | None = None, error: SeraiError | None = None) -> None:
         """A request has its outcome."""
         full = not self.has_room
+        del self._alive[request.number]
         self._bytes -= request.parcel.size
         request.placed, request.error = placed, error
         request.data = request.parcel = NOTHING

@@ -68,7 +68,7 @@ class Reading:
 
     def _stored(self, partitions: list[int]) -> Step[dict[int, tuple[int, int]]]:
         """The oldest index of each partition, and the one behind the newest."""
-        command = FetchIndex([TopicPartitions(self.topic, partitions)], self.app)
+        command = FetchIndex(topics=[TopicPartitions(topic=self.topic, partitions=partitions)], app=self.app)
         body = yield from self.line.call(command, time.monotonic() + CALL_S)
         assert isinstance(body, FetchIndexAck)
         for row in body.topics[0].partitions:
@@ -82,8 +82,8 @@ class Reading:
         del link
         for number in self._partitions():  # partitions that were added are read from their start
             self.positions.setdefault(number, 0)
-        wishes = [PartitionWish(number, count, index) for number, index in self.positions.items()]
-        command = FetchPartitionMessage([PartitionWishes(self.topic, wishes)], self.app)
+        wishes = [PartitionWish(partition=each, count=count, index=index) for each, index in self.positions.items()]
+        command = FetchPartitionMessage(topics=[PartitionWishes(topic=self.topic, partitions=wishes)], app=self.app)
         body = yield from self.line.call(command, time.monotonic() + CALL_S)
         assert isinstance(body, FetchPartitionMessageAck)
         found = []

@@ -1,6 +1,6 @@
 """What a server's numbers mean to a program: an error of the house, and whether to ask again.
 
-    NOT_STORED    nothing was done and it may work in a moment: ask again, after a look at who owns the partitions
+NOT_STORED    nothing was done and it may work in a moment: ask again, after a look at who owns the partitions
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ DENIED = frozenset(
     }
 )  # fmt: skip
 BROKEN = frozenset({Number.DECODE_ERROR, Number.COMMAND_NOT_SUPPORTED})
+NAMES = {int(each): each.name.lower().replace("_", " ") for each in Number}
 CODES: dict[int, str] = {}
 for _code, _meaning in MEANINGS.items():
     if _code in REFUSALS and _meaning.number is not Number.PARAMETER_ERROR:  # one number for five words: none of them
@@ -45,7 +46,7 @@ for _code, _meaning in MEANINGS.items():
 def failure(number: int, what: str, text: str = "") -> SeraiError:
     """The error that says why the server declined `what`."""
     code = CODES.get(number, "refused")
-    name = Number(number).name.lower().replace("_", " ") if number in Number else "a number this client does not know"
+    name = NAMES.get(number, "a number this client does not know")
     said = f"cannot {what}: the server answered {number}, {name} ({text or REFUSALS[code]})"
     if number in UNKNOWN:
         return OutcomeUnknown(said)

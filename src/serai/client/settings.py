@@ -46,10 +46,12 @@ def address_of(server: str | None) -> Address:
 
 def registered_producer(address: Address, who: Who, topic: str) -> Line:
     """A line for messages to a topic."""
-    return Line(address, who, topics=[topic], app=who.app, register=AddProducer([topic], who.app, 0))
+    return Line(
+        address, who, topics=[topic], app=who.app, register=AddProducer(topics=[topic], app=who.app, sequence=0)
+    )
 
 
 def registered_consumer(address: Address, who: Who, topic: str, group: str) -> Line:
     """A line for messages from a topic; the application is the one the group belongs to."""
     who = replace(who, app=group.partition(".")[0])
-    return Line(address, who, topics=[topic], app=group, register=AddConsumer([topic], group, 0))
+    return Line(address, who, topics=[topic], app=group, register=AddConsumer(topics=[topic], app=group, sequence=0))

@@ -24,28 +24,26 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from serai.client.incoming import Incoming
-from serai.client.line import CALL_S, Address, Dial, Line, Nap, Who
+from serai.client.line import CALL_S, Dial, Line, Nap, Who
 from serai.client.outgoing import Manner, Outgoing, Position, Receipt
 from serai.client.reading import Reading
 from serai.client.settings import MANNER, address_of, registered_consumer, registered_producer
 from serai.doors.jmq.schema.commands import RemoveConnection
-from serai.errors import Backpressure, Closed, Misuse, SeraiError, Unreachable
+from serai.errors import Backpressure, Closed, SeraiError, Unreachable
 from serai.wire.buffer import Span
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from typing_extensions import Buffer, Unpack
 
     from serai._core.parcels import Delivery, Message
     from serai.client.incoming import Place
     from serai.client.line import Step, Wish
-    from serai.client.link import Link, Pending
+    from serai.client.link import Link
     from serai.client.outgoing import Headers
     from serai.client.settings import Sending
 
@@ -265,9 +263,7 @@ class Producer(Room):
         """Send one message; blocks only while too much is on its way."""
         with self._wire.turn:
             self._make_room()
-            receipt = self._out.add(
-                value, key=key, headers=headers, partition=partition, priority=priority, flag=flag
-            )
+            receipt = self._out.add(value, key=key, headers=headers, partition=partition, priority=priority, flag=flag)
             self._advance()
         return Sent(self, receipt)
 
