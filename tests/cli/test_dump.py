@@ -67,7 +67,10 @@ def test_field_that_does_not_fit_is_shown_beside_its_entry(tmp_path: Path) -> No
         queue.writer().append_many([b"12345678", b"1", b"12345678"])
     done = serai("dump", "q", "--fields", "long", "--output", "jsonl", cwd=tmp_path)
     assert done.code == 1
-    assert ["problem" in json.loads(line) for line in done.lines] == [False, True, False]
+    assert ["unfit" in json.loads(line) for line in done.lines] == [False, True, False]
+    assert "1 message cannot be read as long" in done.err
+    row = serai("dump", "q", "--fields", "long", cwd=tmp_path).lines[2]
+    assert "published   unpack_long needs 8 bytes" in row  # not damaged: it is made of something else
 
 
 def test_long_payload_is_shortened_in_the_table_only(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ HEAD = f"{'offset':>14}  {'begin':>14}  {'size':>9}  {'by':<3}  {'sum':<6}  {'st
 
 def add(nouns: "_SubParsersAction[Parser]") -> None:
     parser = verb(nouns, "dump", dump, text="show what lies in a queue, a data directory or one of its logs", aim="dump {dir}",
-                  example="serai dump orders --count 3 --fields string")  # fmt: skip
+                  example="serai dump orders --count 3")  # fmt: skip
     parser.add_argument("--offset", type=amount, metavar="X", help="start at this entry; of a log: at this ordinal")
     parser.add_argument("--count", type=amount, metavar="N", help="this many entries at most")
     parser.add_argument("--records", action="store_true", help="of a log: its records instead of its messages")
@@ -38,7 +38,7 @@ def dump(args: Namespace) -> int:
 
         return dump_logs(args)
     known(args.fields)
-    shown = broken = 0
+    shown = broken = unfit = 0
     args.talk.summary = lambda: f"stopped after {counted(shown)}"
     with open_queue(args, "r") as queue, data() as out:
         say_empty(args)
@@ -50,10 +50,15 @@ def dump(args: Namespace) -> int:
             out.write(show(entry, found, shown))
             shown += 1
             broken += "problem" in found
+            unfit += "unfit" in found
         out.write(foot)
     if broken:
         args.talk.warn(f"{counted(broken)} could not be read; serai verify {args.dir} says more")
-    return FAILED if broken else 0
+    if unfit:
+        args.talk.warn(
+            f"{counted(unfit)} cannot be read as {','.join(args.fields)}; without --fields the bytes are shown"
+        )
+    return FAILED if broken or unfit else 0
 
 
 Found = dict[str, object]
@@ -79,8 +84,8 @@ def _looking(queue: "Queue | MultiQueue", args: Namespace) -> "Callable[[Entry],
             return {"values": [shapes.plain(value) for value in shapes.values(message, args.fields)]}
         except (Corrupt, DeadProducer) as error:
             return {"problem": str(error)}
-        except Failure as failure:
-            return {"problem": failure.why}
+        except Failure as failure:  # the message is sound, it is made of something else
+            return {"unfit": failure.why}
 
     return look
 
