@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import serai
 from serai._core.records import RECORD_BYTES
 from serai.errors import Corrupt, Misuse, NewerFormat
 from serai.log.audit import audit, kind_of, logs_of
@@ -247,3 +248,13 @@ def test_epoch_that_is_no_number_is_named(copy: Path) -> None:
     assert [problem.kind for problem in report.problems] == ["epoch"]
     assert len(report.notes) == 1
     assert json.dumps(report.notes[0]).count("half made")
+
+
+def test_bare_queue_that_is_served_is_looked_at_too(copy: Path) -> None:
+    with serai.Queue(copy / "p" / "queue", page_size=4096) as queue:
+        queue.writer().append_many([b"0123456789"] * 20)
+    before = audit(copy)
+    assert (before.problems, before.logs) == ([], 5)
+    patch(copy / "p" / "queue" / "0.qx", 16 * 4, bytes(16))
+    (problem,) = audit(copy).problems
+    assert (problem.kind, problem.log, problem.ordinal, problem.position) == ("hole", "p/queue", 4, 64)

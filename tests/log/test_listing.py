@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+import serai
 from serai.log import listing
 from serai.log.engine import Level
 from serai.log.local import LocalEngine
@@ -88,3 +89,10 @@ def test_summary_says_where_a_log_stands(tmp_path: Path) -> None:
         assert (found.written_by, found.pages) == ("a process", 3)
     found = listing.summary("p/one", tmp_path / "data" / "p" / "one")
     assert (found.written_by, found.committed, found.mark["end"]) == ("nobody", 1, 1)
+
+
+def test_bare_queue_has_a_summary_too(tmp_path: Path) -> None:
+    with serai.Queue(tmp_path / "q", page_size=4096) as queue:
+        queue.writer().append_many([b"0123456789"] * 20)
+    found = listing.summary("p/q", tmp_path / "q")
+    assert (found.first, found.end, found.end_place, found.written_by) == (0, 20, 400, "an application")

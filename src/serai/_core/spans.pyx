@@ -66,3 +66,11 @@ cdef class Gather:
         self.room = 0
         self.whole = None
         return span
+
+
+def span_of_bytes(data, int dress, int64_t ordinal, int64_t count, int64_t place):
+    """A span of whole entries that lie in no page of a log."""
+    cdef Span span = Span.__new__(Span)
+    span.data, span.dress = data, dress
+    span.ordinal, span.count, span.place = ordinal, count, place
+    return span

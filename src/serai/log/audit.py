@@ -30,7 +30,8 @@ from serai._core.messages import census, layout
 from serai._core.records import FLAG_LAST, HEAD_BYTES, RECORD_BYTES
 from serai._core.trail import Head
 from serai.errors import Corrupt, Misuse, NewerFormat
-from serai.log import folder, marks
+from serai.log import folder, marks, verify
+from serai.log.bare import is_bare
 from serai.log.format import (
     DATA_KIND,
     FORMAT_FILE,
@@ -149,6 +150,9 @@ def _look_around(path: Path, report: Report) -> None:
 def _opened(path: Path, name: str, report: Report) -> "_Walk | None":
     """A log as far as it can be opened; what is in the way is named."""
     report.logs += 1
+    if is_bare(path):
+        _look_at_queue(path, name, report)
+        return None
     try:
         one = folder.Folder(path)
     except FileNotFoundError:
@@ -169,6 +173,19 @@ def _opened(path: Path, name: str, report: Report) -> "_Walk | None":
     if (at := marks.damaged(file.read_bytes())) is not None:
         report.add("marks", name, (file, at), "this mark is not as it was written; the other one serves")
     return _Walk(view, name, report, is_state=path.parent.name == "s")
+
+
+def _look_at_queue(path: Path, name: str, report: Report) -> None:
+    """A bare queue that is served as a partition."""
+    found = verify.verify(path)
+    report.messages += found.messages
+    report.records += found.messages
+    report.bytes += found.bytes
+    for one in found.problems:
+        ordinal = None if one.offset is None else one.offset // SLOT.size
+        report.add(one.kind, name, (Path(one.file), one.position), one.text, ordinal)
+    report.unnamed += found.unnamed
+    report.notes += found.notes
 
 
 def _check_pages(one: folder.Folder, name: str, report: Report) -> None:

@@ -18,6 +18,8 @@ from serai._core.spans import Span
 from serai._core.trail import Head
 from serai.errors import Corrupt
 from serai.log import state
+from serai.log.bare import BareLog, is_bare
+from serai.log.queue import Queue
 from serai.log.view import View
 
 DRESSES = {HOUSE: "house", SEED: "seed", REAL: "real", JAFKA: "jafka"}
@@ -41,8 +43,10 @@ class Summary:
     jafka_magic: int
     pages: int
     disk_bytes: int
-    written_by: str  # "nobody", or "a process" that has told where it stands since this machine was started
-    mark: dict[str, int]  # the newest one
+    written_by: (
+        str  # "nobody", "a process" that has told where it stands since this machine was started, "an application"
+    )
+    mark: dict[str, int]  # the newest one; a bare queue has none
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Row:
 
 def summary(name: str, path: Path) -> Summary:
     """A log by its folder."""
+    if is_bare(path):
+        return _queue_summary(name, path)
     with View(path) as view:
         bounds, (first_place, end_place, _) = view.bounds(), view.places()
         files = (view.folder.data_files, view.folder.slot_files, view.folder.record_files)
@@ -68,6 +74,15 @@ def summary(name: str, path: Path) -> Summary:
             (bounds.record_end - bounds.first_record) // RECORD_BYTES, view.epoch, fixed.page_bytes,
             f"{fixed.identity:016x}", fixed.jafka_magic, len(paths), sum(os.stat(one).st_blocks * 512 for one in paths),
             "a process" if view.alive else "nobody", view.mark()._asdict(),
+        )  # fmt: skip
+
+
+def _queue_summary(name: str, path: Path) -> Summary:
+    with BareLog(path, mode="r") as log, Queue(path, "r") as queue:
+        facts = queue.stat()
+        return Summary(
+            name, log.first, log.end, log.committed, log.first_place, log.end_place, facts.messages, 0, facts.page_size, "",
+            1, facts.index_pages + facts.data_pages + facts.compressed_pages, facts.disk_bytes, "an application", {},
         )  # fmt: skip
 
 

@@ -17,12 +17,13 @@ import re
 import shutil
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from serai import limits
 from serai._core.pages import sync_file_system
 from serai.errors import Closed, Corrupt, Locked, Misuse
 from serai.log import folder
+from serai.log.bare import BareLog, is_bare
 from serai.log.engine import Log
 from serai.log.flush import FlushThread
 from serai.log.format import DATA_KIND, FORMAT_FILE, STORE_VERSION
@@ -108,13 +109,24 @@ class LocalEngine:
     # ---- partitions ---------------------------------------------------------------------------------------
 
     def open(self, partition: str, *, jafka_magic: int = 1) -> Partition:
-        """The partition of that name, made when it is missing; the same object every time."""
+        """The partition of that name, made when it is missing; the same object every time.
+
+        A bare queue directory of that name, or a link to one, is served as it is (`log.bare`).
+        """
         log = self._logs.get(partition)
         if log is None or log.closed:
             self._alive()
-            log = self._open(self._folder_of("p", partition), page_bytes=self.page_bytes, jafka_magic=jafka_magic)
-            self._logs[partition] = log
+            path = self._folder_of("p", partition)
+            log = self._logs[partition] = (
+                self._open_bare(path)
+                if is_bare(path)
+                else self._open(path, page_bytes=self.page_bytes, jafka_magic=jafka_magic)
+            )
         return log
+
+    def _open_bare(self, path: Path) -> Any:
+        """A `Log` too; whoever needs more of it than that made the directory, and knows that it is a partition."""
+        return BareLog(path)
 
     def _open(self, path: Path, *, page_bytes: int, jafka_magic: int) -> Partition:
         if not folder.is_partition(path):
