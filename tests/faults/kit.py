@@ -89,15 +89,16 @@ SHAPES = ("messages", "batch", "rows", "payloads", "unpack")
 
 
 class Victim:
-    """A process of `tests.faults.writing` that says through a pipe what it has published, until it is killed."""
+    """A process that says through a pipe what it has published, until it is killed."""
 
-    def __init__(self, *arguments: object) -> None:
-        command = [sys.executable, "-m", "tests.faults.writing", *map(str, arguments)]
+    def __init__(self, *arguments: object, module: str = "tests.faults.writing") -> None:
+        command = [sys.executable, "-m", module, *map(str, arguments)]
         self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         self.pipe = self.process.stdout.fileno()
         self.ended = False
         self.reported = -1
+        self.reports: list[int] = []
         self._rest = b""
 
     def wait_until_ready(self) -> None:
@@ -119,6 +120,7 @@ class Victim:
         for at in range(0, whole, 8):
             if self._rest[at : at + 8] != READY:
                 self.reported = REPORT.unpack_from(self._rest, at)[0]
+                self.reports.append(self.reported)
         self._rest = self._rest[whole:]
         return bool(data)
 
@@ -135,10 +137,15 @@ class Victim:
         return self.reported
 
 
-def run_python(source: str, *arguments: object, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def run_python(
+    source: str, *arguments: object, timeout: float = 60, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Another process that runs `source`; it may end in any way."""
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(source), *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
+    return subprocess.run(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+        env=os.environ | (environment or {}),
+    )  # fmt: skip
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:

@@ -166,6 +166,11 @@ class Folder:
         for files in (self.data_files, self.slot_files, self.record_files):
             files.forget_all()
 
+    def sweep(self) -> None:
+        """Removes pages that a writer which was killed left half made."""
+        for files in (self.data_files, self.slot_files, self.record_files):
+            files.sweep()
+
     def where(self, begin: int) -> tuple[Path, int]:
         """File and byte of a data offset."""
         number, position = divmod(begin, self.page_bytes)

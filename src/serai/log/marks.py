@@ -136,6 +136,10 @@ class Marks:
         self.page.store(LIVE_COMMITTED_PLACE, place)
         self.page.store(LIVE_COMMITTED, ordinal)
 
+    def committed_before(self) -> int:
+        """What a writer that was killed had said is committed: for its readers that never falls; -1 without one."""
+        return self.page.load(LIVE_COMMITTED) if self.page.load(LIVE_BOOT) == boot_number() else -1
+
     def show_alive(self) -> None:
         """From here on the live area can be believed."""
         self.page.store(LIVE_EPOCH, self.epoch)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
@@ -39,6 +40,7 @@ from serai.log.store import NO_PAGE, Dirty, Runway
 from serai.log.view import Bounds, Reading
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from typing_extensions import Buffer
@@ -96,6 +98,12 @@ class Partition(Reading):
         try:
             self._recover()
             self.settle()
+        except OSError as error:
+            self.abandon()
+            raise Failed(
+                f"log {self.name} cannot be opened: the disk did not give or keep what lies above its newest mark ({error}). "
+                "Nothing is lost by that; check the disk, then open the log again"
+            ) from error
         except BaseException:
             self.abandon()
             raise
@@ -112,9 +120,11 @@ class Partition(Reading):
         """Takes over what lies above the newest mark, cuts what is torn, and says where the log stands."""
         mark = self._marks.mark
         self._marks.show_first(mark)
-        self._marks.show_committed(mark.end, place=mark.place)
         if not mark.clean:
+            self.folder.sweep()
             healing.resume(self.folder, self.trail, self._recorder, mark)
+        if not mark.end <= self._marks.committed_before() <= self._recorder.end:
+            self._marks.show_committed(mark.end, place=mark.place)
         self._recorder.show()
         self._marks.show_alive()
         self.trail.sure_from = self._recorder.record_end
@@ -165,8 +175,18 @@ class Partition(Reading):
 
     def _untidy(self) -> None:
         """From now on a recovery has to look at what lies above the mark."""
-        self._marks.write(self._marks.mark._replace(clean=0))
+        with self._failing():
+            self._marks.write(self._marks.mark._replace(clean=0))
         self._tidy = False
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """What the disk does not do in here ends all promises: done once more it might seem to succeed."""
+        try:
+            yield
+        except OSError as error:
+            self.fail(error)
+            raise self._refusal() from error
 
     def _refusal(self) -> Exception:
         if self._closed:
@@ -303,7 +323,8 @@ class Partition(Reading):
         self.settle()
         if self.failed is not None:
             raise self._refusal()
-        self._marks.write_both(self._marks.mark)  # whichever of them is lost, the other names no page that is gone
+        with self._failing():
+            self._marks.write_both(self._marks.mark)  # whichever of them is lost, the other names no page that is gone
         self.folder.forget()
         self.trail.forget()  # a page that this reader maps would not be used again
         retention.give_up(self.folder, kept)
@@ -320,7 +341,7 @@ class Partition(Reading):
         if self._tidy:
             self._untidy()
         self.settle()
-        with self.flush_lock:
+        with self.flush_lock, self._failing():
             if self.failed is not None:
                 raise self._refusal()
             epoch = self.epoch + 1  # what is given up can never be taken for what comes under the same ordinals
