@@ -2,7 +2,8 @@
 
     python -m tests.fuzz.guarded FIRST_SEED COUNT
 
-A hang ends it by a signal, and memory beyond its bound by a MemoryError.
+A loop without end ends it by a signal, a wait without end too, and memory beyond its bound by a MemoryError.  The bound on
+time is one of the processor: on a busy machine everybody waits for his turn.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import sys
 from tests.fuzz.exercise import Dice, draw, exercise
 
 MEMORY_BYTES = 256 << 20  # above what the process has when it starts
-SECONDS_EACH = 5
+SECONDS_EACH = 5  # of the processor
+WAIT_EACH_S = 60
 
 
 def main() -> None:
@@ -28,12 +30,14 @@ def main() -> None:
         now = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY_BYTES, now + MEMORY_BYTES))
     for seed in range(first, first + count):
-        signal.alarm(SECONDS_EACH)  # ends the process: a hang cannot be missed
+        signal.setitimer(signal.ITIMER_PROF, SECONDS_EACH)  # both end the process: a hang cannot be missed
+        signal.alarm(WAIT_EACH_S)
         try:
             exercise(draw(Dice(seed)))
         except BaseException as error:
             error.add_note(f"seed {seed}: {draw(Dice(seed))}")
             raise
+    signal.setitimer(signal.ITIMER_PROF, 0)
     signal.alarm(0)
     print(count)
 

@@ -105,7 +105,7 @@ def guarded(first: int, count: int) -> None:
 
 
 def test_random_directories_need_little_memory_and_time() -> None:
-    """A process that may take 256 MiB more than it has, and 5 seconds for each."""
+    """A process that may take 256 MiB more than it has, and 5 seconds of the processor for each."""
     guarded(0, 80)
 
 
