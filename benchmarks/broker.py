@@ -5,6 +5,7 @@
     groups   produce   through the port by a loader in C, 100 B and 1 KiB, answered when received
              commit    answered when the disk has it: window 1000, 32 connections, one at a time
              fetch     answers of one MiB
+             python    clients in Python: lists of 1000 in, lists out with acknowledgement
              latency   from the moment a message is due until a consumer holds it; what a page roll costs
              idle      start, memory, ten thousand topics, a thousand guests
 
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import broker_idle, broker_latency, broker_report, broker_rounds
+from benchmarks import broker_idle, broker_latency, broker_python, broker_report, broker_rounds
 from benchmarks.broker_load import Loader, Sheet
 from benchmarks.broker_rounds import Bench
 from benchmarks.queue_report import machine
@@ -31,6 +32,7 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     "produce": broker_rounds.produce,
     "commit": broker_rounds.commit,
     "fetch": broker_rounds.fetch,
+    "python": broker_python.clients,
     "latency": broker_latency.latency,
     "idle": broker_idle.idle,
 }

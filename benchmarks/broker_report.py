@@ -22,6 +22,8 @@ from benchmarks.broker_idle import GUESTS, IDLE, START, TOPICS
 from benchmarks.broker_latency import RATES, STEP, measure_of
 from benchmarks.broker_load import Figure, Sheet, Unit, entries
 from benchmarks.broker_own import PER_MESSAGE
+from benchmarks.broker_python import CONSUME as PYTHON_CONSUME
+from benchmarks.broker_python import PRODUCE as PYTHON_PRODUCE
 from benchmarks.broker_rounds import COMMIT_ALONE, COMMIT_MANY, COMMIT_WINDOW, PRODUCE, PRODUCE_ALONE, PRODUCE_PIPED
 
 __all__ = ["GOALS", "Goal", "Verdict", "goals_text", "measures_text", "versions", "write_json"]
@@ -202,7 +204,16 @@ def idle_goals() -> list[Goal]:
     ]
 
 
-GOALS = [*produce_goals(), *commit_goals(), *fetch_goals(), *latency_goals(), *idle_goals()]
+def python_goals() -> list[Goal]:
+    return [
+        times(PYTHON_PRODUCE, PYTHON_PRODUCE, "redis-py", 10),
+        times(PYTHON_PRODUCE, PYTHON_PRODUCE, "nats-py", 40),
+        times(PYTHON_CONSUME, PYTHON_CONSUME, "redis-py", 6),
+        rate_at_least(PYTHON_CONSUME, PYTHON_CONSUME, 2e6),
+    ]
+
+
+GOALS = [*produce_goals(), *commit_goals(), *fetch_goals(), *python_goals(), *latency_goals(), *idle_goals()]
 
 
 def judge(goal: Goal, sheet: Sheet) -> Verdict:

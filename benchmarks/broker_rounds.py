@@ -26,6 +26,7 @@ from benchmarks.broker_own import FORMS, Serai, fetch_count
 from benchmarks.broker_peers import Nats, NatsAlways, Peer, Rabbit, Redis, RedisAlways, Sink, body_of
 from benchmarks.broker_servers import NotThere, Process
 from benchmarks.queue_rounds import warm_memory
+from serai.errors import SeraiError
 from serai.wire.layout import Form
 
 __all__ = ["Bench", "commit", "fetch", "produce"]
@@ -55,7 +56,7 @@ class Bench:
         warm_memory(min(1.0, self.scale))
         try:
             self.sheet.add(measure, name, turn())
-        except (RuntimeError, OSError) as error:
+        except (RuntimeError, OSError, NotThere, SeraiError) as error:
             self.sheet.note(f"{measure}, {name}: FAILED: {error}")
             print(f"  {measure}, {name}: {error}", file=sys.stderr)
 

@@ -100,6 +100,9 @@ class HttpGuest:
         """Whether the end of a request is missing."""
         return self._any
 
+    def space(self, count: int) -> None:
+        """Nowhere else: requests are small."""
+
     def receive(self, data: memoryview, now_ms: int) -> list[Piece]:  # noqa: ARG002 - requests carry no time
         """Parse; start answering when a request is whole."""
         self._any = True

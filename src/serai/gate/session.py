@@ -41,7 +41,8 @@ class Guest(Protocol):
     """A door's service for one connection, as the gate sees it.
 
     `backlog`: commands are held back, so nothing more is to be read; `waits_for_room`: only until answers are taken, then
-    `proceed` is called.  `unfinished`: the end of a frame is missing.  `closing`: what was answered is the last.
+    `proceed` is called.  `unfinished`: the end of a frame is missing; `space` is where the next read had best go then.
+    `closing`: what was answered is the last.
     """
 
     backlog: bool
@@ -51,6 +52,7 @@ class Guest(Protocol):
     def unfinished(self) -> bool: ...
     @property
     def waits_for_room(self) -> bool: ...
+    def space(self, count: int) -> memoryview | None: ...
     def receive(self, data: memoryview, now_ms: int) -> list[Piece]: ...
     def resume(self, wait: Wait[Any], now_ms: int) -> list[Piece]: ...
     def proceed(self, now_ms: int) -> list[Piece]: ...
@@ -96,7 +98,8 @@ class Session:
 
     def on_readable(self) -> None:
         """The loop says there is something to read."""
-        buffer = self._house.buffer()
+        guest = self.guest
+        buffer = (guest and guest.space(limits.READ_BYTES)) or self._house.buffer()
         try:
             count = self._sock.recv_into(buffer)
         except (BlockingIOError, InterruptedError):

@@ -177,6 +177,10 @@ class Connection:
         """The beginning of a frame is there, and its end is not."""
         return len(self._inbox) > 0
 
+    def space(self, count: int) -> memoryview | None:
+        """Where the next so many bytes had best be read to, if that is not all the same."""
+        return self._inbox.space(count)
+
     @property
     def form(self) -> Form:
         """The dialect, with the highest version of it."""

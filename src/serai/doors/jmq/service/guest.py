@@ -115,6 +115,10 @@ class Service:
         """Whether the end of a frame is missing."""
         return self._connection.unfinished
 
+    def space(self, count: int) -> memoryview | None:
+        """Where the next read goes, if not into the buffer of all."""
+        return self._connection.space(count)
+
     @property
     def waits_for_room(self) -> bool:
         """Whether commands are held back only until answers are taken."""
