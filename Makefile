@@ -2,7 +2,7 @@
 ready := sh tools/bootstrap.sh
 python := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup build fmt check test slow fuzz run bench bench-queue bench-broker bench-log docs wheel clean
+.PHONY: help setup build fmt check test slow fuzz run bench bench-queue bench-broker bench-log bench-spark docs wheel clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -22,13 +22,15 @@ slow: ## only the slow tests
 	@$(ready) test && $(python) -m tools.test --slow $(ARGS)
 fuzz: ## each fuzz target for SECONDS=60
 	@$(ready) fuzz && $(python) -m tools.fuzz --seconds $(or $(SECONDS),60)
-bench: bench-queue bench-broker bench-log ## every benchmark
+bench: bench-queue bench-broker bench-log bench-spark ## every benchmark
 bench-queue: ## the queue beside its peers, ratios and JSON
 	@$(ready) bench && $(python) -m benchmarks.queue $(ARGS)
 bench-broker: ## the broker through its port, beside its peers: each line of its goals, met or not
 	@$(ready) bench-broker && $(python) -m benchmarks.broker $(ARGS)
 bench-log: ## the partition log against its goals, ratios and JSON
 	@$(ready) run && $(python) -m benchmarks.log $(ARGS)
+bench-spark: ## the source and the sink beside Spark's own, ratios and JSON; about twenty minutes, ARGS=--quick in three
+	@$(ready) test && $(python) -m benchmarks.spark $(ARGS)
 docs: ## write the generated parts of the documents
 	@$(ready) check && $(python) -m tools.docs && $(python) docs/generate.py
 wheel: ## dist/*.whl and the source archive
