@@ -61,15 +61,13 @@ def test_any_part_of_any_set_gives_the_oracles_columns(
 ) -> None:
     raw = encoded(data.draw(sets(dress)))
     plain = [message for entry in oracle.decode(raw, dress) for message in oracle.flat(entry)][lead:][:most]
-    columns = Columns(keys=True, headers=with_headers)
-    columns.unfold(b"" if not plain else raw, dress, lead=lead, count=len(plain), ordinal=70, time_ms=5, **LIMITS)
+    columns = Columns(keys=True, headers=with_headers, sends=True, doors=True)
+    columns.unfold(b"" if not plain else raw, dress, lead=lead, count=len(plain), ordinal=70, **LIMITS)
     count = len(plain)
     assert columns.rows == count
     assert texts(columns.values, columns.ends) == [message.body for message in plain]
     assert texts(columns.keys, columns.key_ends) == [message.key for message in plain]
     assert bits(columns.key_bits, count) == [message.key != b"" for message in plain]
-    assert integers(columns.offsets, "q") == list(range(70, 70 + count))
-    assert integers(columns.times, "q") == [5000] * count
     assert list(memoryview(columns.doors)) == [dress] * count
     sent = [message.send_time if dress != JAFKA and abs(message.send_time) <= TIME_MAX else None for message in plain]
     assert bits(columns.send_bits, count) == [time is not None for time in sent]
@@ -86,16 +84,24 @@ def test_sets_of_different_dresses_follow_each_other(data: st.DataObject) -> Non
     for dress in DRESSES:
         raw = encoded(data.draw(sets(dress)))
         plain = [message.body for entry in oracle.decode(raw, dress) for message in oracle.flat(entry)]
-        columns.unfold(raw, dress, lead=0, count=len(plain), ordinal=len(bodies), time_ms=0, **LIMITS)
+        columns.unfold(raw, dress, lead=0, count=len(plain), ordinal=len(bodies), **LIMITS)
         bodies += plain
     assert texts(columns.values, columns.ends) == bodies
-    assert integers(columns.offsets, "q") == list(range(len(bodies)))
+    assert columns.rows == len(bodies)
+
+
+def test_columns_nobody_asked_for_stay_empty() -> None:
+    raw = oracle.encode(oracle.Entry(HOUSE, b"body", b"key"))
+    columns = Columns(values=False)
+    columns.unfold(raw, HOUSE, lead=0, count=1, ordinal=0, **LIMITS)
+    assert [len(one) for one in (columns.values, columns.keys, columns.sends, columns.doors)] == [0, 0, 0, 0]
+    assert columns.rows == 1
 
 
 def test_set_with_fewer_messages_than_said_is_refused() -> None:
     raw = oracle.encode(oracle.Entry(HOUSE, b"one"))
     with pytest.raises(ValueError, match="a set of 1 messages was said to have 2, from ordinal 9 on"):
-        Columns().unfold(raw, HOUSE, lead=0, count=2, ordinal=9, time_ms=0, **LIMITS)
+        Columns().unfold(raw, HOUSE, lead=0, count=2, ordinal=9, **LIMITS)
 
 
 def test_limits_of_rows_and_bytes_hold_but_one_message_always_comes(tmp_path: Path) -> None:
@@ -114,7 +120,7 @@ def test_limits_of_rows_and_bytes_hold_but_one_message_always_comes(tmp_path: Pa
 
 def test_columns_live_on_without_their_maker() -> None:
     columns = Columns()
-    columns.unfold(oracle.encode(oracle.Entry(HOUSE, b"kept")), HOUSE, lead=0, count=1, ordinal=0, time_ms=0, **LIMITS)
+    columns.unfold(oracle.encode(oracle.Entry(HOUSE, b"kept")), HOUSE, lead=0, count=1, ordinal=0, **LIMITS)
     view = memoryview(columns.values)
     del columns
     assert bytes(view) == b"kept"

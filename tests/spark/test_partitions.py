@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+import serai.spark
 from serai.errors import Corrupt, NewerFormat
 from serai.log.engine import Level
 from serai.log.local import LocalEngine
@@ -130,6 +131,35 @@ def test_only_what_is_committed_is_read_unless_asked(tmp_path: Path) -> None:
         assert view.end(committed=False) == 70
         log.commit()
         assert view.end(committed=True) == 70
+
+
+def test_rows_are_counted_by_the_index(tmp_path: Path) -> None:
+    with LocalEngine(tmp_path / "data", page_bytes=1 << 12) as engine:
+        for name in ("one", "two"):
+            put(engine.open(name), numbered(0, 300))
+            engine.open(name).commit()
+    assert serai.spark.count(logDir=tmp_path / "data") == 600
+    assert serai.spark.count(logDir=tmp_path / "data", subscribe="one", startingOffsets=-7) == 7
+    assert [row["offset"] for row in told(tmp_path / "data", subscribe="two", columns="offset")] == [*range(300)]
+
+
+def test_columns_of_the_index_alone_are_the_same_rows(tmp_path: Path) -> None:
+    with LocalEngine(tmp_path / "data", page_bytes=1 << 12) as engine:
+        log = engine.open("orders")
+        for ms in range(40):
+            put(log, numbered(0, 10), now_ms=ms)
+        asked = {"columns": frozenset({"timestamp", "offset"}), "rows": 70}
+        (view,) = find_logs(read_options({"logDir": str(tmp_path / "data")}))
+        blocks = list(view.blocks(5, 400, wish(**asked)))
+        assert [at for block in blocks for at in block.arrays["offset"].to_pylist()] == [*range(5, 400)]
+        times = [time for block in blocks for time in block.arrays["timestamp"].cast("int64").to_pylist()]
+        assert times == [1000 * (at // 10) for at in range(5, 400)]
+        with pytest.raises(DataLoss, match="ends at position 400, but up to 405 was planned"):
+            list(view.blocks(395, 405, wish(**asked)))
+        first = log.retain(Retention(bytes_max=1 << 13), now_ms=0)
+        left = wish(**asked, fail_on_loss=False)
+        assert sum(block.rows for block in view.blocks(0, 400, left)) == 400 - first
+        assert left.tally.lost == first > 0
 
 
 def test_start_by_time_finds_the_record(tmp_path: Path) -> None:

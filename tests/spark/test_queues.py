@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import serai
+import serai.spark
 from serai.errors import Corrupt, DeadProducer, Misuse
 from serai.spark.options import read_options
 from serai.spark.slices import DataLoss, find_logs
@@ -136,6 +137,7 @@ def test_entry_of_a_dead_producer_is_skipped_and_counted_or_an_error(tmp_path: P
     found = [value for block in log.blocks(9, 12, asked) for value in block.arrays["value"].to_pylist()]
     assert found == [*numbered(9, 10), b"behind it"]
     assert asked.tally.abandoned == 1
+    assert serai.spark.count(logDir=path) == 11
     with pytest.raises(DeadProducer, match="AA0"):
         rows(log, 9, 12, on_abandoned="fail")
 

@@ -12,7 +12,9 @@ class Chunk:
 
 @final
 class Columns:
-    def __new__(cls, *, keys: bool = False, headers: bool = False) -> Columns: ...
+    def __new__(
+        cls, *, values: bool = True, keys: bool = False, headers: bool = False, sends: bool = False, doors: bool = False
+    ) -> Columns: ...
     @property
     def values(self) -> Chunk: ...
     @property
@@ -25,8 +27,6 @@ class Columns:
     def key_bits(self) -> Chunk: ...
     @property
     def offsets(self) -> Chunk: ...
-    @property
-    def times(self) -> Chunk: ...
     @property
     def sends(self) -> Chunk: ...
     @property
@@ -59,7 +59,6 @@ class Columns:
         lead: int,
         count: int,
         ordinal: int,
-        time_ms: int,
         inflated_max: int,
         depth_max: int,
     ) -> int: ...

@@ -4,13 +4,13 @@
 
     values    [body 0][body 1] ...       ends  0 ^ ^ ...    int32, one more than there are rows
     keys      [key 0][key 1] ...         key_ends, and key_bits: bit i says that row i has a key
-    offsets   int64                      ordinal, or offset of the index entry
-    times, sends   int64                 store and send time in microseconds; send_bits as key_bits
-    doors, names   int8, int32           the dress a message came in; its producer
+    sends     int64                      send time in microseconds; send_bits as key_bits
+    doors     int8                       the dress a message came in
+    offsets, names   int64, int32        of a queue: the index entry, its producer
     headers   header_ends counts rows' headers; names and values are columns of their own
 
 `Columns` takes messages from a queue's cursor (`take_from`) or from a set in one of the four dresses
-(`unfold`), wrappers opened.  The bytes are copied once; where a run of messages can stay where it lies,
+(`unfold`), wrappers opened; of a set, only columns that were asked for are filled.  The bytes are copied once; where a run of messages can stay where it lies,
 `Reader.read_batch` is the better way.  `fields` reads typed values, one list for each field.
 
 Invariants
@@ -55,37 +55,37 @@ cdef class Chunk:
             raise BufferError("a column is read, not written")
         PyBuffer_FillInfo(view, self, self.base if self.base != NULL else <char*>"", self.size, 1, flags)
 
-    cdef char* more(self, int64_t n) except NULL nogil:
-        """Room for n bytes behind the last."""
+    cdef int grow(self, int64_t n) except -1 nogil:
+        """Room for n bytes behind the last, and for more to come."""
+        cdef int64_t room = self.room + (self.room >> 1) + 4096
         cdef char* bigger
-        cdef int64_t room
-        if n > self.room - self.size or self.base == NULL:
-            room = self.room + (self.room >> 1) + 4096
-            if room < self.size + n:
-                room = self.size + n + 64
-            bigger = <char*>realloc(self.base, room)
-            if bigger == NULL:
-                with gil:
-                    raise MemoryError
-            self.base = bigger
-            self.room = room
-        return self.base + self.size
+        if room < self.size + n:
+            room = self.size + n + 64
+        bigger = <char*>realloc(self.base, room)
+        if bigger == NULL:
+            with gil:
+                raise MemoryError
+        self.base = bigger
+        self.room = room
+        return 0
 
-    cdef int put(self, const void* p, int64_t n) except -1 nogil:
-        memcpy(self.more(n), p, n)
+    cdef inline int put(self, const void* p, int64_t n) except -1 nogil:
+        if n > self.room - self.size:
+            self.grow(n)
+        memcpy(self.base + self.size, p, n)
         self.size += n
         return 0
 
-    cdef int put_4(self, int32_t value) except -1 nogil:
+    cdef inline int put_4(self, int32_t value) except -1 nogil:
         return self.put(&value, 4)
 
-    cdef int put_8(self, int64_t value) except -1 nogil:
+    cdef inline int put_8(self, int64_t value) except -1 nogil:
         return self.put(&value, 8)
 
-    cdef int put_1(self, int8_t value) except -1 nogil:
+    cdef inline int put_1(self, int8_t value) except -1 nogil:
         return self.put(&value, 1)
 
-    cdef int put_text(self, Chunk ends, const char* p, int64_t n) except -1 nogil:
+    cdef inline int put_text(self, Chunk ends, const char* p, int64_t n) except -1 nogil:
         """Bytes of one row and where they end."""
         if n > COLUMN_MAX - self.size:
             with gil:
@@ -94,7 +94,7 @@ cdef class Chunk:
             self.put(p, n)
         return ends.put_4(<int32_t>self.size)
 
-    cdef int put_bit(self, int64_t row, bint value) except -1 nogil:
+    cdef inline int put_bit(self, int64_t row, bint value) except -1 nogil:
         if row & 7 == 0:
             self.put_1(0)
         if value:
@@ -115,24 +115,22 @@ cdef struct Wish:                            # what a visit is told
     void* columns
     int64_t lead                             # messages to pass over
     int64_t left                             # messages to take
-    int64_t ordinal
-    int64_t time_us
     int door
 
 
 @cython.final
 cdef class Columns:
-    """Rows as they are gathered.  `keys`, `headers` say which columns are kept besides the values."""
-    cdef readonly Chunk values, ends, keys, key_ends, key_bits, offsets, times, sends, send_bits, doors, names
+    """Rows as they are gathered.  Arguments say which columns of a set are kept."""
+    cdef readonly Chunk values, ends, keys, key_ends, key_bits, offsets, sends, send_bits, doors, names
     cdef readonly Chunk header_ends, header_names, header_name_ends, header_values, header_value_ends
     cdef readonly int64_t rows
-    cdef bint with_keys, with_headers
+    cdef bint with_values, with_keys, with_headers, with_sends, with_doors
 
-    def __cinit__(self, *, bint keys=False, bint headers=False):
-        self.with_keys = keys
-        self.with_headers = headers
+    def __cinit__(self, *, bint values=True, bint keys=False, bint headers=False, bint sends=False, bint doors=False):
+        self.with_values, self.with_keys, self.with_headers = values, keys, headers
+        self.with_sends, self.with_doors = sends, doors
         self.values, self.ends = Chunk(), ends_chunk()
-        self.offsets, self.times, self.names, self.doors = Chunk(), Chunk(), Chunk(), Chunk()
+        self.offsets, self.names, self.doors = Chunk(), Chunk(), Chunk()
         self.sends, self.send_bits = Chunk(), Chunk()
         self.keys, self.key_ends, self.key_bits = Chunk(), ends_chunk(), Chunk()
         self.header_ends = ends_chunk()
@@ -182,9 +180,9 @@ cdef class Columns:
 
     # ---- from a set
 
-    def unfold(self, data, int dress, *, int64_t lead, int64_t count, int64_t ordinal, int64_t time_ms,
-               int64_t inflated_max, int depth_max):
-        """The messages of a set behind the first `lead`, `count` of them, opened; ordinals rise from `ordinal`."""
+    def unfold(self, data, int dress, *, int64_t lead, int64_t count, int64_t ordinal, int64_t inflated_max,
+               int depth_max):
+        """The messages of a set behind the first `lead`, `count` of them, opened; `ordinal` is for what goes wrong."""
         cdef Py_buffer view
         cdef Walk w
         cdef Wish wish
@@ -203,8 +201,6 @@ cdef class Columns:
             wish.columns = <void*>self
             wish.lead = lead
             wish.left = count
-            wish.ordinal = ordinal
-            wish.time_us = time_ms * 1000
             wish.door = door
             base = <const char*>view.buf
             with nogil:
@@ -216,16 +212,18 @@ cdef class Columns:
         return self.rows - before
 
     cdef int add(self, Entry* e, const Wish* wish) except -1 nogil:
-        cdef bint sent = wish.door != JAFKA and -TIME_MAX <= e.send_time <= TIME_MAX
-        self.values.put_text(self.ends, e.body, e.body_size)
-        self.offsets.put_8(wish.ordinal)
-        self.times.put_8(wish.time_us)
-        self.sends.put_8(e.send_time * 1000 if sent else 0)
-        self.send_bits.put_bit(self.rows, sent)
-        self.doors.put_1(<int8_t>wish.door)
+        cdef bint sent
+        if self.with_values:
+            self.values.put_text(self.ends, e.body, e.body_size)
         if self.with_keys:
             self.keys.put_text(self.key_ends, e.key, e.key_size)
             self.key_bits.put_bit(self.rows, e.key_size > 0)
+        if self.with_sends:
+            sent = wish.door != JAFKA and -TIME_MAX <= e.send_time <= TIME_MAX
+            self.sends.put_8(e.send_time * 1000 if sent else 0)
+            self.send_bits.put_bit(self.rows, sent)
+        if self.with_doors:
+            self.doors.put_1(<int8_t>wish.door)
         if self.with_headers:
             self.add_headers(e)
         self.rows += 1
@@ -258,7 +256,6 @@ cdef int visit(void* told, Entry* e) except -1 nogil:
     if wish.left == 0:
         return 0
     (<Columns>wish.columns).add(e, wish)
-    wish.ordinal += 1
     wish.left -= 1
     return 0
 

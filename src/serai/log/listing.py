@@ -126,7 +126,7 @@ def messages(view: View, ordinal: int) -> Iterator[Row]:
 def _unfolded(view: View, span: Span) -> Iterator[Row]:
     found = Columns(keys=True)
     found.unfold(
-        span.data, span.dress, lead=span.lead, count=span.count, ordinal=span.ordinal, time_ms=span.time,
+        span.data, span.dress, lead=span.lead, count=span.count, ordinal=span.ordinal,
         inflated_max=limits.INFLATED_MAX, depth_max=limits.NESTED_MAX,
     )  # fmt: skip
     bounds = view.bounds()

@@ -14,3 +14,15 @@ needs no registration: Spark itself finds `pyspark_serai`, which names `source.S
 
 The only room that imports pyspark and pyarrow, and nobody below it imports this one.
 """
+
+
+def count(**options: object) -> int:
+    """How many rows `spark.read.format("serai").options(...)` would give, from the index alone.
+
+    Spark's own `count()` makes every row; the option `columns=offset` makes those cheap.  Rows that cannot be read are
+    counted here: nobody looked at them.
+    """
+    from serai.spark.source import Batch, SeraiSource
+
+    source = SeraiSource({name: str(value) for name, value in options.items()})
+    return Batch(source.asked, source.shape()).count()

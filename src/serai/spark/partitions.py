@@ -9,6 +9,7 @@ put into the catalogue is a topic of its own, called as its folder.
 Invariants
 - `end(committed=True)` is what the writer has seen flushed; after it died, what its last mark says
 - every row has the store time of its own record
+- positions and times alone come from the index, and no message is looked at: damage is said to who reads it
 - a page that is read is locked: retention unlinks or leaves it, and what it took away is a loss with numbers
 """
 
@@ -31,6 +32,7 @@ from serai.log.view import View
 from serai.spark.slices import Block, DataLoss, Wish
 
 DOORS = ("", "house", "jmq", "jmq", "jafka")  # by dress
+GATHERED = {"values": "value", "keys": "key", "headers": "headers", "sends": "sendTime", "doors": "door"}
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 
 
@@ -104,6 +106,9 @@ class PartitionLog:
 
     # ---- how much it is
 
+    def count(self, first: int, last: int) -> int:
+        return last - first
+
     def weigh(self, first: int, last: int) -> int:
         if last <= first:
             return 0
@@ -124,11 +129,16 @@ class PartitionLog:
     # ---- the messages
 
     def blocks(self, first: int, last: int, wish: Wish) -> Iterator[Block]:
+        asked = {argument: name in wish.columns for argument, name in GATHERED.items()}
         position = first
         while position < last:
-            columns = Columns(keys="key" in wish.columns, headers="headers" in wish.columns)
+            columns = Columns(**asked)
             try:
-                self._gather(columns, position, last, wish)
+                if any(asked.values()):
+                    self._gather(columns, position, last, wish)
+                    rows = len(columns)
+                else:
+                    rows = self._count(position, last, wish)
             except OutOfRange as error:
                 position = self._overtaken(position, last, error, wish)
                 continue
@@ -137,8 +147,21 @@ class PartitionLog:
                 yield from self._damaged(error, position, behind, wish)
                 position = behind
                 continue
-            yield self._block(columns, position, wish)
-            position += len(columns)
+            yield self._block(columns, position, rows, wish)
+            position += rows
+
+    def _count(self, position: int, last: int, wish: Wish) -> int:
+        """How many rows come next when nothing of them is wanted that stands in a message: the index says it all."""
+        self._view.spans(position, bytes_max=0, messages_max=0)  # out of range when they are gone
+        rows = min(position + wish.rows, last, self._view.end) - position
+        if rows <= 0:
+            raise self._ended(position, last)
+        return rows
+
+    def _ended(self, at: int, last: int) -> DataLoss:
+        return DataLoss(
+            f"{self.path} ends at position {at}, but up to {last} was planned: {last - at} messages are gone"
+        )
 
     def _gather(self, columns: Columns, position: int, last: int, wish: Wish) -> None:
         """Rows from a position on, up to both limits; an error comes out only if there are no rows before it."""
@@ -153,13 +176,11 @@ class PartitionLog:
                     return
                 raise
             if not spans:
-                raise DataLoss(
-                    f"{self.path} ends at position {at}, but up to {last} was planned: {last - at} messages are gone"
-                )
+                raise self._ended(at, last)
             for span in spans:
                 columns.unfold(
                     span.data, span.dress, lead=span.lead, count=min(span.count, last - span.ordinal), ordinal=span.ordinal,
-                    time_ms=0, inflated_max=limits.INFLATED_MAX, depth_max=limits.NESTED_MAX,
+                    inflated_max=limits.INFLATED_MAX, depth_max=limits.NESTED_MAX,
                 )  # fmt: skip
 
     def _overtaken(self, position: int, last: int, error: OutOfRange, wish: Wish) -> int:
@@ -188,8 +209,7 @@ class PartitionLog:
             offset = pa.array(np.arange(position, behind, dtype=np.int64))
             yield Block(count, {"value": pa.nulls(count, pa.binary()), "offset": offset})
 
-    def _block(self, columns: Columns, position: int, wish: Wish) -> Block:
-        rows = len(columns)
+    def _block(self, columns: Columns, position: int, rows: int, wish: Wish) -> Block:
         made: dict[str, Callable[[], pa.Array]] = {
             "value": lambda: _binary(columns.values, columns.ends, rows, None),
             "offset": lambda: pa.array(np.arange(position, position + rows, dtype=np.int64)),

@@ -94,8 +94,7 @@ class QueueLog:
     def _whole_until(self, end: int) -> int:
         """The first entry, from the last answer on, that a living producer has claimed and not finished."""
         for offset, raw in recovery.blocks(self._index, self._whole * SLOT_BYTES, end * SLOT_BYTES):
-            flags = np.frombuffer(raw, dtype=np.uint8)[SLOT_BYTES - 1 :: SLOT_BYTES]
-            for at in np.flatnonzero(flags != PUBLISHED).tolist():
+            for at in np.flatnonzero(flags_of(raw) != PUBLISHED).tolist():
                 stamp = raw[at * SLOT_BYTES + 8 : (at + 1) * SLOT_BYTES]
                 name = name_text(int.from_bytes(stamp[4:7], "little"))
                 with suppress(FileNotFoundError):  # no state file: nobody of that name is at work
@@ -134,6 +133,12 @@ class QueueLog:
         return f"{crc32c(struct.pack('<qi', entry.begin, entry.size) + bytes(payload or b'')):08x}"
 
     # ---- how much it is
+
+    def count(self, first: int, last: int) -> int:
+        if not self._queue.shared:
+            return last - first
+        found = recovery.blocks(self._index, first * SLOT_BYTES, last * SLOT_BYTES)
+        return sum(int(np.count_nonzero(flags_of(raw) == PUBLISHED)) for _offset, raw in found)
 
     def weigh(self, first: int, last: int) -> int:
         if last <= first:
@@ -240,6 +245,11 @@ class QueueLog:
                 count,
                 {"value": pa.nulls(count, pa.binary()), "offset": pa.array(range(start, start + count), pa.int64())},
             )
+
+
+def flags_of(entries: bytes) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+    """The flag of each index entry."""
+    return np.frombuffer(entries, dtype=np.uint8)[SLOT_BYTES - 1 :: SLOT_BYTES]
 
 
 def run_block(batch: Batch, rows: int) -> Block:

@@ -106,6 +106,10 @@ class Log(Protocol):
         """What tells this log from another at the same place, as far as `position`; "" when nothing does."""
         ...
 
+    def count(self, first: int, last: int) -> int:
+        """Rows of the positions first..last, by the index."""
+        ...
+
     def weigh(self, first: int, last: int) -> int:
         """Bytes of the messages first..last, about."""
         ...

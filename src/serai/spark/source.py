@@ -17,6 +17,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -61,8 +62,11 @@ class SeraiSource(DataSource):
     def name(cls) -> str:
         return "serai"
 
+    def shape(self) -> columns.Shape:
+        return columns.shape_of(self.asked)
+
     def schema(self) -> StructType:
-        return columns.spark_schema(columns.shape_of(self.asked))
+        return columns.spark_schema(self.shape())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         kind = PushingBatch if self.asked.pushdown else Batch
@@ -87,6 +91,15 @@ def read_slice(piece: InputPartition, shape: columns.Shape, options: Options) ->
         yield from columns.batches(log, piece, shape, options)
     finally:
         log.close()
+
+
+@contextmanager
+def closing_all(logs: list[Log]) -> Iterator[list[Log]]:
+    try:
+        yield logs
+    finally:
+        for log in logs:
+            log.close()
 
 
 def slices_of(logs: Sequence[Log], ranges: Mapping[Key, tuple[int, int]], options: Options) -> list[Slice]:
@@ -137,12 +150,14 @@ class Batch(DataSourceReader):
         self.shape = shape
 
     def partitions(self) -> Sequence[InputPartition]:
-        logs = find_logs(self.options)
-        try:
+        with closing_all(find_logs(self.options)) as logs:
             return slices_of(logs, self._ranges(logs), self.options)
-        finally:
-            for log in logs:
-                log.close()
+
+    def count(self) -> int:
+        """Rows there are, without reading one."""
+        with closing_all(find_logs(self.options)) as logs:
+            ranges = self._ranges(logs)
+            return sum(log.count(first, max(first, last)) for log in logs for first, last in [ranges[key_of(log)]])
 
     def _ranges(self, logs: list[Log]) -> dict[Key, tuple[int, int]]:
         ends = ends_of(logs, self.options)
