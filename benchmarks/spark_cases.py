@@ -3,6 +3,7 @@
     scan       2 M rows of 100 B: all columns, some, groupBy, count                       against Parquet
     large      2 M rows of 1 KiB, the same
     sink       rows into a log                                                            against a writer of rows
+    archive    a log into Parquet, zstd                                                   against Parquet to Parquet
     floor      micro-batches of 100 rows                                                  against the rate source
     growth     1, 4, 16 partitions; 2, 8, 32 M rows                                       against itself
 
@@ -20,8 +21,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sql
 
+import serai.spark
 from benchmarks.spark_clock import Case, play
 from benchmarks.spark_data import RECORD_ROWS, TOPIC, Rows, frame_of, write_log, write_parquet, write_queue
+from serai.spark.pipes.archive import Archive
+from serai.spark.pipes.frame import Asked
+from serai.spark.pipes.running import run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -126,15 +131,17 @@ def _scan(bench: Bench, rows: Rows, words: str) -> None:
     value = Case(f"log, columns=value, {words}", n, to_nothing(ours(data, columns="value")))
     groups = Case(f"log, groupBy, columns={THREE}, {words}", n, grouped(ours(data, columns=THREE)), check=keys)
     count = Case(f"log, count, columns=offset, {words}", n, ours(data, columns="offset").count, check=every)
+    index = Case(f"log, serai.spark.count, {words}", n, lambda: serai.spark.count(logDir=data), check=every)
     bare = Case(f"queue, all columns, {words}", n, to_nothing(ours(queue)))
     bare_value = Case(f"queue, columns=value, {words}", n, to_nothing(ours(queue, columns="value")))
     peer_value = Case(f"Parquet, value, {words}", n, to_nothing(theirs("value")))
-    bench.play([peer, whole, bare, peer_value, value, bare_value, peer_groups, groups, peer_count, count])
+    bench.play([peer, whole, bare, peer_value, value, bare_value, peer_groups, groups, peer_count, count, index])
     bench.ratio("all columns", whole, peer, 2.0)
     bench.ratio("value only", value, peer, 1.2)
     bench.ratio("value only, bare queue", bare_value, peer, 1.2)
     bench.ratio("groupBy", groups, peer_groups, 1.8)
     bench.ratio("count", count, peer_count, 2.2)
+    bench.ratio("count from the index", index, peer_count, 2.2)
     for path in (data, queue, parquet):
         shutil.rmtree(path)
 
@@ -181,27 +188,59 @@ def _made(spark: SparkSession, rows: Rows) -> DataFrame:
     return spark.range(0, rows.count, 1, 2).select(name.alias("key"), sql.concat(name, body).alias("value"))
 
 
+# ---- the archive -----------------------------------------------------------------------------------------------------
+
+
+def archive(bench: Bench) -> None:
+    """A log into Parquet by the pipeline, Spark's own copy of the same rows from Parquet to Parquet, both with zstd."""
+    rows = bench.rows(2_000_000)
+    data = write_log(bench.home / "data-archive", rows)
+    parquet = write_parquet(frame_of(bench.spark, data), bench.home / "parquet-archive")
+    lake, copy = bench.home / "lake", bench.home / "copy"
+
+    def ours() -> int:
+        shutil.rmtree(lake, ignore_errors=True)
+        outcome = run(
+            Archive(data=str(data), to=str(lake)), Asked(), watch=lambda _progress: None, note=lambda _words: None
+        )
+        return sum(row["rows"] for row in outcome.rows)
+
+    def theirs() -> bool:
+        frame = bench.spark.read.parquet(str(parquet))
+        frame.write.option("compression", "zstd").mode("overwrite").parquet(str(copy))
+        return True
+
+    own = Case("archive", rows.count, ours, check=rows.count.__eq__)
+    peer = Case("Parquet -> Parquet", rows.count, theirs)
+    bench.play([own, peer])
+    bench.ratio("archive", own, peer, 0.30)
+    for path in (data, parquet, lake, copy):
+        shutil.rmtree(path)
+
+
 # ---- micro-batches ---------------------------------------------------------------------------------------------------
 
 
 def floor(bench: Bench) -> None:
-    """How long a batch of 100 rows takes that does nothing: median of triggers, by turns."""
-    batches = max(int(40 * bench.scale), 10)
-    queue = write_queue(bench.home / "queue-floor", Rows(1_000_000, 100))
-    data = write_log(bench.home / "data-floor", Rows(1_000_000, 100))
-    rate = bench.spark.readStream.format("rate-micro-batch").options(rowsPerBatch=100, numPartitions=1).load()
-    found: dict[str, list[float]] = {"rate": [], "log": [], "queue": []}
-    for turn in range(2 + bench.rounds):
-        for name, where in (("rate", None), ("log", data), ("queue", queue)):
-            frame = rate if where is None else _hundreds(bench.spark, where)
+    """How long a batch of 100 rows takes that does nothing, one a second: median of triggers, by turns."""
+    batches = max(int(25 * bench.scale), 6)
+    queue = write_queue(bench.home / "queue-floor", Rows(100_000, 100))
+    data = write_log(bench.home / "data-floor", Rows(100_000, 100))
+    frames = {
+        "rate source": bench.spark.readStream.format("rate").options(rowsPerSecond=100, numPartitions=1).load(),
+        "log": _hundreds(bench.spark, data),
+        "queue": _hundreds(bench.spark, queue),
+    }
+    found: dict[str, list[float]] = {name: [] for name in frames}
+    for turn in range(1 + bench.rounds):
+        for name, frame in frames.items():
             took = _triggers(frame, bench.home / "checks" / f"{name}-{turn}", batches)
-            if turn >= 2:
+            if turn:
                 found[name].append(took)
     best = {name: min(medians) for name, medians in found.items()}
-    for name, median in best.items():
-        print(f"micro-batch of 100 rows from the {name}: {median:.0f} ms")
     for name in ("log", "queue"):
-        bench.goals.append(Goal(f"micro-batch floor: wall, {name} / rate source", best[name] / best["rate"], 1.3))
+        words = f"micro-batch floor: wall, {name} {best[name]:.0f} ms / rate source {best['rate source']:.0f} ms"
+        bench.goals.append(Goal(words, best[name] / best["rate source"], 1.3))
 
 
 def _hundreds(spark: SparkSession, where: Path) -> DataFrame:
@@ -211,7 +250,8 @@ def _hundreds(spark: SparkSession, where: Path) -> DataFrame:
 
 def _triggers(frame: DataFrame, checkpoint: Path, batches: int) -> float:
     """Median milliseconds of a trigger; the first five are not counted."""
-    query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(processingTime="1 second").start()  # the rate source has something new as often
     try:
         took: dict[int, float] = {}
         while len(took) < batches + 5:

@@ -1,6 +1,6 @@
-"""What a query costs: CPU seconds of the JVM and of every Python it started, and the wall.
+"""What a query costs: CPU seconds of the JVM and of every Python at work, and the wall.
 
-    this process -> java -> pyspark.daemon -> workers           counted: java and all below it
+    this process -> java -> pyspark.daemon -> workers           all are counted
 
 Each process is read from `/proc`.  Clock ticks are 10 ms, so a query should take a tenth of a second at least.
 
@@ -52,10 +52,10 @@ class Case:
         return min(took.wall for took in self.rounds)
 
 
-def family(java: int) -> dict[int, float]:
-    """CPU seconds so far of a JVM and of each process below it."""
+def family() -> dict[int, float]:
+    """CPU seconds so far of this process and of each one below it."""
     parents, seconds = processes()
-    below = {java}
+    below = {os.getpid()}
     while grown := {pid for pid, parent in parents.items() if parent in below} - below:
         below |= grown
     return {pid: seconds[pid] for pid in below}
@@ -78,9 +78,9 @@ def processes() -> tuple[dict[int, int], dict[int, float]]:
 def take(case: Case, java: int) -> Took:
     """One run of a case; again if a worker ended meanwhile, as Spark's daemon ignores its children and their time is lost."""
     for _ in range(TRIES):
-        before, start = family(java), time.perf_counter()
+        before, start = family(), time.perf_counter()
         found = case.run()
-        wall, after = time.perf_counter() - start, family(java)
+        wall, after = time.perf_counter() - start, family()
         if not case.check(found):
             raise AssertionError(f"{case.name}: the answer is wrong: {found!r}")
         if before.keys() <= after.keys():
