@@ -181,7 +181,6 @@ class BareLog:
         dress: int,
         *,
         level: Level,
-        now_ms: int,
         transaction: int = 0,
         **_sender: object,
     ) -> Ticket:
@@ -196,8 +195,7 @@ class BareLog:
             raise BadMessages(f"queue {self.name}: {error}; nothing of these messages was stored") from None
         found = Columns()
         found.unfold(
-            data, dress, lead=0, count=held.messages, ordinal=0, time_ms=now_ms, inflated_max=limits.INFLATED_MAX,
-            depth_max=limits.NESTED_MAX,
+            data, dress, lead=0, count=held.messages, ordinal=0, inflated_max=limits.INFLATED_MAX, depth_max=limits.NESTED_MAX,
         )  # fmt: skip
         bodies, ends = memoryview(found.values), memoryview(found.ends).cast("i").tolist()
         ordinal = self.end
