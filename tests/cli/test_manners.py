@@ -41,8 +41,14 @@ ASKING = (  # those that talk to a server, in the order of their help
 )
 
 
+MESSAGES = ("produce", "consume", "tail")
+MEASURING = ("bench produce", "bench consume", "bench latency")
+JUDGING = "check history"
+
+
 def test_there_are_these_verbs() -> None:
-    assert list(VERBS) == [f"serai {name}" for name in ("server", *ASKING, *OVER_FILES, *PIPES)]
+    names = ("server", *MESSAGES, *ASKING, *OVER_FILES, *PIPES, *MEASURING, JUDGING)
+    assert list(VERBS) == [f"serai {name}" for name in names]
 
 
 @pytest.fixture
@@ -76,6 +82,18 @@ def test_help_of_what_asks_a_server_ends_with_an_example_that_works(tmp_path: Pa
         for name in sorted(ASKING, key=lambda each: "remove" in each):
             done = serai(*example(f"serai {name}"), cwd=tmp_path, SERAI_SERVER=f"127.0.0.1:{server.port}")
             assert (done.code, "error" in done.err) == (0, False), done.err
+
+
+def test_help_of_what_sends_and_receives_ends_with_an_example_that_works(tmp_path: Path) -> None:
+    with Running(tmp_path / "data") as server:
+        for name in (*MESSAGES, *MEASURING):
+            done = serai(*example(f"serai {name}"), cwd=tmp_path, SERAI_SERVER=f"127.0.0.1:{server.port}")
+            assert (done.code, "error" in done.err) == (0, False), done.err
+
+
+def test_help_of_the_judge_ends_with_an_example_that_works(tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").write_text('{"event": "end", "group": "g"}\n')
+    assert serai(*example(f"serai {JUDGING}"), cwd=tmp_path).code == 0
 
 
 def test_help_of_the_server_ends_with_an_example_that_works(tmp_path: Path) -> None:

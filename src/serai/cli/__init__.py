@@ -1,6 +1,7 @@
 """serai <noun> <verb>: the command line.
 
     serai server                                   a server process
+    serai produce|consume|tail TOPIC               messages to and from it
     serai topic list|create|describe|alter|delete  and what it holds
     serai subscription list|set|remove
     serai group list|describe|lag|reset
@@ -8,6 +9,8 @@
     serai dump DIR        its entries, as they lie in the index; of a data directory its logs, records, messages
     serai pipe run|list|explain|status             pipelines on Spark
     serai verify DIR      what is wrong with it, and what can be cut off
+    serai bench produce|consume|latency            how fast a server is
+    serai check history FILE                       what clients saw, judged
 
 Manners
 - stdout is data, stderr is talk; colour and bars only on a terminal (NO_COLOR and FORCE_COLOR are obeyed)
@@ -24,12 +27,17 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from serai.cli.admin import add as add_admin
+from serai.cli.consume import add as add_consume
 from serai.cli.dump import add as add_dump
+from serai.cli.judge import add as add_judge
+from serai.cli.load import add as add_load
 from serai.cli.parser import Parser
 from serai.cli.pipe import add as add_pipe
+from serai.cli.produce import add as add_produce
 from serai.cli.queue import add as add_queue
 from serai.cli.server import add as add_server
-from serai.cli.terminal import FAILED, INTERRUPTED, NOT_ALLOWED, USAGE, Failure, Talk
+from serai.cli.tail import add as add_tail
+from serai.cli.terminal import FAILED, INTERRUPTED, NOT_ALLOWED, TIMED_OUT, UNREACHABLE, USAGE, Failure, Talk
 from serai.cli.verify import add as add_verify
 
 SOON = "Run `serai queue VERB --help` for the options and an example of each verb."
@@ -43,11 +51,16 @@ def build() -> Parser:
     parser.add_argument("--version", action="store_true", help="say the version and the instructions in use, and end")
     nouns = parser.nouns("noun")
     add_server(nouns)
+    add_produce(nouns)
+    add_consume(nouns)
+    add_tail(nouns)
     add_admin(nouns)
     add_queue(nouns)
     add_dump(nouns)
     add_verify(nouns)
     add_pipe(nouns)
+    add_load(nouns)
+    add_judge(nouns)
     return parser
 
 
@@ -120,6 +133,8 @@ def explain(error: Exception, args: Namespace) -> Failure:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # a full disk of the queue is `DiskFull`
         drop_output()
         return Failure("cannot write the output", str(error), "df -h, and write it where there is space")
+    if isinstance(error, (errors.OutcomeUnknown, TimeoutError)):
+        return Failure(what, why, "look before you repeat it: what was asked may have been done", code=TIMED_OUT)
     if isinstance(error, OSError):
         return Failure(what, str(error), f"ls -l {args.dir}")
     if isinstance(error, errors.ReadOnly):
@@ -131,8 +146,12 @@ def explain(error: Exception, args: Namespace) -> Failure:
         errors.Locked: f"end the other writer, or look on: serai queue stat {args.dir}",
         errors.QueueFull: "start a new queue in another directory",
         errors.Misuse: f"{args.parser.prog} --help",
+        errors.Unreachable: "serai server, or --server HOST:PORT",
+        errors.Denied: "serai subscription list",
+        errors.Refused: "serai topic list",
     }
+    codes = {errors.Misuse: USAGE, errors.Unreachable: UNREACHABLE, errors.Denied: NOT_ALLOWED}
     for kind, hint in hints.items():
         if isinstance(error, kind):
-            return Failure(what, why, hint, code=USAGE if kind is errors.Misuse else FAILED)
+            return Failure(what, why, hint, code=codes.get(kind, FAILED))
     return Failure(what, f"{type(error).__name__}: {error}", "run it again with --verbose and report what it shows")

@@ -7,9 +7,15 @@ loaded only for that answer.
 import argparse
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 KINDS_HELP = "read each message as these kinds, as in int,decimal,string"
+OF_MESSAGES = ("text", "jsonl", "table", "raw", "hex", "base64")  # how `cli.messages` can show them
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -162,3 +168,19 @@ def add_server(parser: Parser) -> None:
 
     default = server_default()
     parser.add_argument("--server", metavar="HOST:PORT", default=default, help=f"the server (default: {default})")
+
+
+def moment(text: str) -> "int | str | datetime":
+    """A place in a topic: start, end, an index, or how long ago: 90s, 10m, 2h, 7d."""
+    if text in ("start", "end"):
+        return text
+    if re.fullmatch(r"\d[\d_]*", text):
+        return int(text)
+    found = re.fullmatch(r"-?(\d+)([smhd])", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no place; it is start, end, an index, or a time ago as 10m or 2h"
+        )
+    from datetime import datetime, timedelta
+
+    return datetime.now(UTC) - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack
 
     from serai._core.parcels import Delivery, Message
-    from serai.client.incoming import Place
+    from serai.client.incoming import Place, Standing
     from serai.client.line import Step, Wish
     from serai.client.outgoing import Headers
     from serai.client.settings import Sending
@@ -161,7 +161,12 @@ class Room:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        await self._open()
+        try:
+            await self._open()
+        except BaseException:
+            self._closed = True
+            self._wire.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -374,6 +379,10 @@ class Consumer(Room):
     async def renew(self, seconds: float) -> None:
         """Hold what is held for so long from now on."""
         await self._run(self._in.renew(seconds))
+
+    async def standing(self) -> list[Standing]:
+        """Where the group stands in each partition, and what is stored there."""
+        return await self._run(self._in.standing())
 
     async def seek(self, to: Place, partition: int | None = None) -> None:
         """Move the group: an index, "start", "end", or a datetime; in one partition or in all."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -32,6 +33,8 @@ from serai.doors.jmq.schema.commands import (
     CommitAckAck,
     CommitAckIndex,
     CommitAckIndexAck,
+    FetchIndex,
+    FetchIndexAck,
     FetchIndexByTime,
     FetchIndexByTimeAck,
     FetchTopicMessage,
@@ -47,6 +50,7 @@ from serai.doors.jmq.schema.commands import (
     TopicDelays,
     TopicIndexes,
     TopicMessages,
+    TopicPartitions,
     TopicTerms,
     TopicTimes,
     TopicWish,
@@ -69,6 +73,16 @@ GRACE_S = 10.0  # for an answer, beyond the time the server may take
 OLDEST, NEWEST = -2, -1
 DONE = 0
 Place: TypeAlias = int | str | datetime  # an index, "start", "end", or a moment
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a group stands in a partition: the index it will be given next, the oldest stored, the one behind the newest."""
+
+    partition: int
+    index: int
+    first: int
+    end: int
 
 
 class Incoming:
@@ -258,6 +272,20 @@ class Incoming:
         body = yield from self.line.call(command, deadline_s)
         assert isinstance(body, CommitAckIndexAck)
         check_codes(body, f"move {self.group!r} in {self.topic!r} to {to}")
+
+    def standing(self) -> Step[list[Standing]]:
+        """Where the group stands in each partition, and what is stored there."""
+        deadline_s = time.monotonic() + CALL_S
+        yield from self.line.up(deadline_s)
+        numbers = self.line.ownership[self.topic].partitions
+        command = FetchIndex(topics=[TopicPartitions(topic=self.topic, partitions=numbers)], app=self.group)
+        body = yield from self.line.call(command, deadline_s)
+        assert isinstance(body, FetchIndexAck)
+        rows = body.topics[0].partitions
+        for row in rows:
+            if row.code:
+                raise failure(row.code, f"look up partition {row.partition} of {self.topic!r}")
+        return [Standing(row.partition, row.index, row.left_index, row.right_index) for row in rows]
 
     def let_go(self, link: Link) -> None:
         """The end of a consumer: what is held comes again at once."""

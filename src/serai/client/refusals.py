@@ -34,6 +34,9 @@ DENIED = frozenset(
     }
 )  # fmt: skip
 BROKEN = frozenset({Number.DECODE_ERROR, Number.COMMAND_NOT_SUPPORTED})
+PARAMETER = (
+    "a name, a size or a setting that cannot be; names have no '/' and no control characters, and at most 255 bytes"
+)
 NAMES = {int(each): each.name.lower().replace("_", " ") for each in Number}
 CODES: dict[int, str] = {}
 for _code, _meaning in MEANINGS.items():
@@ -47,7 +50,8 @@ def failure(number: int, what: str, text: str = "") -> SeraiError:
     """The error that says why the server declined `what`."""
     code = CODES.get(number, "refused")
     name = NAMES.get(number, "a number this client does not know")
-    said = f"cannot {what}: the server answered {number}, {name} ({text or REFUSALS[code]})"
+    why = text or (PARAMETER if number == Number.PARAMETER_ERROR else REFUSALS[code])
+    said = f"cannot {what}: the server answered {number}, {name} ({why})"
     if number in UNKNOWN:
         return OutcomeUnknown(said)
     if number in DENIED:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack
 
     from serai._core.parcels import Delivery, Message
-    from serai.client.incoming import Place
+    from serai.client.incoming import Place, Standing
     from serai.client.line import Step, Wish
     from serai.client.link import Link
     from serai.client.outgoing import Headers
@@ -222,6 +222,15 @@ class Room:
             self._check_open()
             return self._wire.run(step)
 
+    def _begin(self, step: Step[T]) -> None:
+        """The first step; without it there is nothing to close later."""
+        try:
+            self._run(step)
+        except BaseException:
+            self._closed = True
+            self._wire.close()
+            raise
+
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"this {type(self).__name__.lower()} is closed")
@@ -240,6 +249,11 @@ class Sent:
         """There is an outcome."""
         return self._receipt.done
 
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Call this, in whichever thread learns of it, when there is an outcome; at once if there is."""
+        with self._producer._wire.turn:
+            self._receipt.when_done(call)
+
     def result(self, timeout: float | None = None) -> Position:
         """Wait for the outcome: where the messages are, or why they are not; TimeoutError when there is none yet."""
         if not self._receipt.done:
@@ -254,7 +268,7 @@ class Producer(Room):
         super().__init__(line)
         self._out = outgoing
         self._ticker: threading.Thread | None = None
-        self._run(line.up(time.monotonic() + outgoing.manner.timeout_s))
+        self._begin(line.up(time.monotonic() + outgoing.manner.timeout_s))
 
     def send(
         self, value: Buffer, *, key: str | bytes | None = None, headers: Headers | None = None, partition: int | None = None,
@@ -367,7 +381,7 @@ class Consumer(Room):
         self._count = count
         self._rest: Iterator[Message] = iter(())
         self._last: Delivery | None = None
-        self._run(line.up(time.monotonic() + CALL_S))
+        self._begin(line.up(time.monotonic() + CALL_S))
 
     def __iter__(self) -> Iterator[Message]:
         return self.messages()
@@ -420,6 +434,10 @@ class Consumer(Room):
         """Hold what is held for so long from now on."""
         self._run(self._in.renew(seconds))
 
+    def standing(self) -> list[Standing]:
+        """Where the group stands in each partition, and what is stored there."""
+        return self._run(self._in.standing())
+
     def seek(self, to: Place, partition: int | None = None) -> None:
         """Move the group: an index, "start", "end", or a datetime; in one partition or in all."""
         self._rest = iter(())
@@ -444,7 +462,7 @@ class Reader(Room):
         self._reading = reading
         self._count = count
         self._rest: list[Delivery] = []
-        self._run(reading.open())
+        self._begin(reading.open())
 
     @property
     def positions(self) -> dict[int, int]:
