@@ -77,6 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as ended:  # argparse has said why
         return ended.code if isinstance(ended.code, int) else FAILED
     args.talk = Talk(quiet=args.quiet, verbose=args.verbose)
+    if "server" in args and args.server is None:
+        from serai.config import server_default
+
+        args.server = server_default()
     return run(args)
 
 

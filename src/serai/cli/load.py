@@ -11,9 +11,8 @@ brokers that answer from the disk.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from serai.cli.parser import Parser, add_output, add_server, amount, seconds
 from serai.cli.terminal import TIMED_OUT, USAGE, Failure, counted, sized, table
@@ -32,14 +31,13 @@ STAMP_BYTES = 20
 WAIT_S = 30.0
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """What one client does."""
 
     server: str
     topic: str
     number: int
-    count: int
+    messages: int
     size: int
     batch: int
     ack: Literal["receive", "commit"]
@@ -47,8 +45,7 @@ class Job:
     rate: float = 0.0
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """What one client did: messages, from when to when, and how long requests took, in microseconds."""
 
     messages: int
@@ -192,7 +189,7 @@ def _show(args: Namespace, name: str, done: list[Done]) -> int:
         "bench": name, "messages": messages, "seconds": round(spent_s, 3), "messages_per_second": round(rate),
         "bytes_per_second": round(rate * args.size), "p50_us": _quantile(times, 0.5), "p99_us": _quantile(times, 0.99),
         "p99.9_us": _quantile(times, 0.999), "max_us": _quantile(times, 1.0),
-        "settings": {key: value for key, value in asdict(_jobs(args)[0]).items() if key not in ("server", "number", "start")}
+        "settings": {key: value for key, value in _jobs(args)[0]._asdict().items() if key not in ("server", "number", "start")}
         | {"clients": len(done)},
     }  # fmt: skip
     if args.output == "json":
@@ -227,8 +224,8 @@ def send(job: Job) -> Done:
         producer = client.producer(job.topic, level=job.ack, linger_s=0.0)
         waiting = []
         began = time.perf_counter()
-        for start in range(0, job.count, job.batch):
-            sent = producer.send_many(bodies[: job.count - start])
+        for start in range(0, job.messages, job.batch):
+            sent = producer.send_many(bodies[: job.messages - start])
             at = time.perf_counter()
             sent.when_done(partial(_note, times, at))
             waiting.append(sent)
@@ -236,7 +233,7 @@ def send(job: Job) -> Done:
                 waiting.pop(0).result()
         for sent in waiting:
             sent.result()
-        return Done(job.count, began, time.perf_counter(), times)
+        return Done(job.messages, began, time.perf_counter(), times)
 
 
 def _note(times: list[float], since_s: float) -> None:
@@ -254,7 +251,7 @@ def receive(job: Job) -> Done:
         consumer.seek(job.start)
         received = 0
         began = time.perf_counter()
-        while received < job.count:
+        while received < job.messages:
             at = time.perf_counter()
             delivery = consumer.fetch_many(FETCH, timeout=WAIT_S)
             if delivery is None:
@@ -276,7 +273,7 @@ def stamped(job: Job, theirs: Connection) -> None:
         consumer.seek("end")
         theirs.send("ready")
         began = time.perf_counter()
-        while len(times) < job.count:
+        while len(times) < job.messages:
             delivery = consumer.fetch_many(1000, timeout=WAIT_S)
             if delivery is None:
                 break
@@ -294,7 +291,7 @@ def send_stamps(job: Job) -> None:
         producer = client.producer(job.topic, level=job.ack, linger_s=0.0)
         rest = b"." * (job.size - STAMP_BYTES)
         due_ns = time.monotonic_ns()
-        for _ in range(job.count):
+        for _ in range(job.messages):
             due_ns += int(1e9 / job.rate)
             left_s = (due_ns - time.monotonic_ns()) / 1e9
             if left_s > 0:

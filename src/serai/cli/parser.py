@@ -164,10 +164,9 @@ def add_checksum(parser: Parser, text: str) -> None:
 
 def add_server(parser: Parser) -> None:
     """Which server a client verb talks to."""
-    from serai.config import server_default
-
-    default = server_default()
-    parser.add_argument("--server", metavar="HOST:PORT", default=default, help=f"the server (default: {default})")
+    parser.add_argument(
+        "--server", metavar="HOST:PORT", help="the server (default: SERAI_SERVER, else port 15555 of this machine)"
+    )
 
 
 def moment(text: str) -> "int | str | datetime":
