@@ -91,9 +91,11 @@ SHAPES = ("messages", "batch", "rows", "payloads", "unpack")
 class Victim:
     """A process that says through a pipe what it has published, until it is killed."""
 
-    def __init__(self, *arguments: object, module: str = "tests.faults.writing") -> None:
+    def __init__(self, *arguments: object, module: str = "tests.faults.writing", errors: int | None = None) -> None:
         command = [sys.executable, "-m", module, *map(str, arguments)]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+        )
         assert self.process.stdout is not None
         self.pipe = self.process.stdout.fileno()
         self.ended = False

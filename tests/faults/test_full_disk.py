@@ -6,53 +6,27 @@ file system is filled to the last block, so that every touch of a page nobody re
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.faults.disks import mount_image, mount_tmpfs, unmount
 from tests.faults.kit import run_python, said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOTLESS = "needs root to mount a tmpfs | run as root"
-LOOPLESS = "needs a loop device and mkfs.ext4 | run as root where /dev/loop-control is, apt install e2fsprogs"
-
-
-def mount(kind: str, folder: Path) -> Path:
-    """A file system of some MiB on a new directory."""
-    disk = folder / "disk"
-    disk.mkdir()
-    if kind == "tmpfs":
-        mounted = run("mount", "-t", "tmpfs", "-o", "size=8m,nr_inodes=200", "tmpfs", disk)
-        if not mounted:
-            pytest.skip(ROOTLESS)
-        return disk
-    image = folder / "image"
-    with image.open("wb") as file:
-        file.truncate(16 << 20)
-    if not run("mkfs.ext4", "-q", "-m", "0", image) or not run("mount", "-o", "loop", image, disk):
-        pytest.skip(LOOPLESS)
-    return disk
-
-
-def run(*command: object) -> bool:
-    try:
-        return subprocess.run(list(map(str, command)), capture_output=True).returncode == 0
-    except FileNotFoundError:
-        return False
-
 
 @pytest.fixture(params=["tmpfs", "ext4"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip(ROOTLESS)
-    disk = mount(request.param, tmp_path)
+    disk = tmp_path / "disk"
+    if request.param == "tmpfs":
+        mount_tmpfs(disk, "size=8m", "nr_inodes=200")
+    else:
+        mount_image("ext4", disk, mib=16)
     yield disk
-    assert run("umount", disk) or run("umount", "-l", disk)
+    unmount(disk)
 
 
 TOOLS = """

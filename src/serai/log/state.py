@@ -14,9 +14,10 @@ Invariants
 import struct
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from serai._core.entries import HOUSE
-from serai.errors import Misuse
+from serai.errors import DiskFull, Misuse
 from serai.log.engine import Level, Ticket
 from serai.log.partition import Partition
 from serai.log.retention import Retention
@@ -96,7 +97,8 @@ class State:
             else:
                 self._values[key] = value
         if self._page_now() != self._page:
-            self._snapshot()
+            with suppress(DiskFull):  # what was put is stored; the next put tries it again
+                self._snapshot()
         return ticket
 
     def _page_now(self) -> int:
