@@ -280,18 +280,20 @@ cdef class Delivery:
     def settled(self):
         """Ranges (index, count) that are acknowledged and were not given out before."""
         cdef list found = []
-        cdef int64_t at, start
+        cdef int64_t at, start, stop
         if self.done > self.told:
             found.append((self.index + self.told, self.done - self.told))
             self.told = self.done
         if self.early is not None:
-            fresh = sorted(self.early - self.said if self.said else self.early)
-            for at in fresh:
-                if found and found[-1][0] + found[-1][1] == self.index + at:
-                    start, count = found[-1]
-                    found[-1] = (start, count + 1)
-                else:
-                    found.append((self.index + at, 1))
+            start = stop = -1
+            for at in sorted(self.early - self.said if self.said else self.early):
+                if at != stop:
+                    if start >= 0:
+                        found.append((self.index + start, stop - start))
+                    start = at
+                stop = at + 1
+            if start >= 0:
+                found.append((self.index + start, stop - start))
             self.said = set(self.early)
         return found
 

@@ -16,7 +16,7 @@ generator that yields what it waits for (`line.Wish`), and the row above waits f
 
 Invariants
 - an answer that did not come is `OutcomeUnknown`, never a failure; what was surely not stored is tried again until its time is over
-- messages of one producer for one partition are asked to be stored in the order in which they were sent
+- messages of one producer for one partition are sent in the order in which they were given, and stored so unless one is refused
 - a message is delivered until its acknowledgement was confirmed
 - no object is made for a message, unless somebody sends or looks at a single one
 

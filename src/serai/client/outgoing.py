@@ -9,7 +9,8 @@ A list given at once is one request: stored together or not at all.  Messages wi
 CRC-32C names, as the Spark sink sends them; others to a partition that the server chooses, request by request.
 
 Invariants
-- requests are sent in the order in which their first message was added
+- requests are sent in the order in which their first message was added; one that is tried again goes alone, so only what was
+  on its way together with it can be stored before it
 - bytes of messages that have no outcome are counted; `has_room` is false above the window
 - a request that may have been stored is never sent again
 
@@ -158,9 +159,11 @@ class Outgoing:
         self.on_room: Callable[[], None] = lambda: None
         self._quality = UNANSWERED if manner.level == "none" else ANSWERED
         self._qos = LEVELS[manner.level]
+        self._timeout_ms = int(manner.timeout_s * 1000)  # the same in all requests, so that the server can handle many as one
         self._open: dict[int, Request] = {}
         self._ready: deque[Request] = deque()
         self._held_until_s = 0.0
+        self._alone = False  # what is on its way is tried again, and nothing may overtake it
         self._number = 0
         self._alive: dict[int, Request] = {}
         self._bytes = 0
@@ -300,14 +303,17 @@ class Outgoing:
         if not self._ready or link is None or not self.line.is_up:
             return
         now_s = time.monotonic()
-        if now_s < self._held_until_s:
+        if now_s < self._held_until_s or self._alone:
             return
-        while self._ready and self.on_way < REQUESTS_MAX:
+        while self._ready and self.on_way < (1 if self._ready[0].tries else REQUESTS_MAX):
             request = self._ready.popleft()
             if request.deadline_s <= now_s:
                 self._over(request, error=Unreachable("the messages could not be sent in time; they are not stored"))
                 continue
-            self._send(request, link, now_s)
+            self._send(request, link)
+            self._alone = request.tries > 0
+            if self._alone:
+                return
 
     def push(self) -> Step[None]:
         """Put everything that is ready on its way; connect, and wait for better times, if need be."""
@@ -329,9 +335,9 @@ class Outgoing:
             if not all_of_them and self._ready and self._ready[0].deadline_s > time.monotonic():
                 return
 
-    def _send(self, request: Request, link: Link, now_s: float) -> None:
+    def _send(self, request: Request, link: Link) -> None:
         produced = Produced(
-            topic=self.topic, tx_id="", timeout=max(1, int((request.deadline_s - now_s) * 1000)), qos_level=self._qos,
+            topic=self.topic, tx_id="", timeout=self._timeout_ms, qos_level=self._qos,
             partition=request.partition,
             messages=Messages([Span(memoryview(request.data))], request.count, DRESSES["house"]),
         )  # fmt: skip
@@ -351,6 +357,7 @@ class Outgoing:
         if self._quality == UNANSWERED:
             return
         self.on_way -= 1
+        self._alone = False
         if pending.error is not None:
             self._over(request, error=pending.error)
             return
