@@ -129,3 +129,33 @@ def test_fields_do_not_go_with_a_log(store: Path) -> None:
     done = serai("dump", "data/p/orders", "--fields", "int", cwd=store)
     assert done.code == 2
     assert "its messages have a dress" in done.err
+
+
+def test_repair_writes_slots_and_index_again(store: Path) -> None:
+    patch(store / "data/p/orders/0.qx", 16 * 3, b"\xff" * 16)
+    assert serai("verify", "data", cwd=store).code == 1
+    dry = serai("verify", "data", "--repair", "--dry-run", cwd=store)
+    assert "p/orders: slots and index of 10 records can be written again" in dry.err
+    asked = serai("verify", "data", "--repair", cwd=store)
+    assert asked.code == 1
+    assert "try: serai verify data --repair --yes" in asked.err
+    done = serai("verify", "data", "--repair", "--yes", cwd=store)
+    assert (done.code, done.lines) == (0, [])
+    assert serai("dump", "data/p/orders", "--offset", 3, "--count", 1, cwd=store).lines[1].endswith("k3 message 3")
+
+
+def test_repair_says_what_stays_away(store: Path) -> None:
+    damage(store)
+    patch(store / "data/p/orders/marks", 0, bytes(4096))
+    done = serai("verify", "data/p/orders", "--repair", "--yes", cwd=store)
+    assert "both marks, which were lost" in done.err
+    assert "1 message cannot be read any more" in done.err
+    assert done.code == 1
+    assert "record: log orders ordinal 4" in done.out.decode()
+
+
+def test_nothing_is_repaired_that_is_sound(store: Path) -> None:
+    before = files_of(store / "data")
+    done = serai("verify", "data", "--repair", "--yes", cwd=store)
+    assert "nothing to write again in data" in done.err
+    assert files_of(store / "data") == before

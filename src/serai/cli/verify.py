@@ -2,6 +2,7 @@
 
 import sys
 from argparse import Namespace, _SubParsersAction
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serai.cli.parser import Parser, add_checksum, add_output, verb
@@ -19,7 +20,10 @@ def add(nouns: "_SubParsersAction[Parser]") -> None:
                   aim="verify {dir}", example="serai verify orders")  # fmt: skip
     add_checksum(parser, "say too how many messages have none (those that have one are compared anyway)")
     parser.add_argument(
-        "--repair", action="store_true", help="cut off everything behind the first entry readers cannot pass"
+        "--repair",
+        action="store_true",
+        help="of a queue: cut off everything behind the first entry readers cannot pass; "
+        "of a log: write slots, index and marks again from its records",
     )
     parser.add_argument("--dry-run", action="store_true", help="with --repair: say what would be lost, change nothing")
     parser.add_argument("--yes", action="store_true", help="with --repair: do not ask")
@@ -53,6 +57,10 @@ def _verify_logs(args: Namespace) -> int:
     """The same for a data directory, or one partition or state log of it."""
     from serai.log.audit import audit
 
+    if args.repair:
+        _rebuild(args)
+        if args.dry_run:
+            return 0
     with args.talk.progress(f"verifying {args.dir}") as show:
         report = audit(args.dir, progress=show)
     _show(report, [_log_sentence(problem) for problem in report.problems], args)
@@ -63,6 +71,34 @@ def _verify_logs(args: Namespace) -> int:
     what = f"{counted(report.messages)} in {counted(report.records, 'record')} of {counted(report.logs, 'log')}"
     args.talk.say(f"{what}, {sized(report.bytes)} in {report.path}: {verdict}, every checksum compared")
     return FAILED if found else 0
+
+
+def _rebuild(args: Namespace) -> None:
+    """Makes slots, index and marks of logs again where they are wrong; messages are never taken away."""
+    from serai.log.audit import audit, logs_of
+    from serai.log.rebuild import plan, rebuild
+
+    wrong = {problem.log for problem in audit(args.dir).problems if problem.kind in ("index", "marks", "page", "slot")}
+    logs = {
+        name: path for name, path in logs_of(Path(args.dir)).items() if name in wrong and (path / "format").exists()
+    }
+    for name, path in logs.items():
+        found = plan(path)
+        lost = sum(end - first for first, end in found.missing)
+        left = f"; {counted(lost)} cannot be read any more and stay away" if lost else ""
+        end = ", and both marks, which were lost: the log ends behind its last whole record" if found.marks_lost else ""
+        args.talk.say(
+            f"{name}: slots and index of {counted(len(found.records), 'record')} can be written again{end}{left}"
+        )
+    if not logs:
+        args.talk.say(f"nothing to write again in {args.dir}: marks, slots and index are as they should be")
+    if args.dry_run or not logs:
+        return
+    if not (args.yes or ask("go on?")):
+        why = "it writes files of the log, and nobody said yes"
+        raise Failure(f"{args.dir} was not repaired", why, f"serai verify {args.dir} --repair --yes")
+    for path in logs.values():
+        rebuild(path)
 
 
 def _log_sentence(problem: "audit.Problem") -> str:

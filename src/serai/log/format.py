@@ -37,6 +37,8 @@ STORED_NAME = re.compile(r"[0-9A-z]{3}")  # the Java library also lets the six c
 WRITER_LOCK_BYTE = 1 << 62  # of the newest index page: no program ever has bytes there
 READER_LOCK_BYTE = WRITER_LOCK_BYTE + 1  # of a log's data pages, held as long as one is mapped for reading
 
+RECORD = struct.Struct("<qqqq")  # an entry of the record index: ordinal, place, begin of the head, time
+
 FORMAT_FILE = "format"
 DATA_KIND = "serai-data"  # how the format file of a data directory begins
 LOG_KIND = "serai-log"  # and that of a partition
@@ -88,6 +90,7 @@ __all__ = [
     "PRODUCER_NAME",
     "PUBLISHED",
     "READER_LOCK_BYTE",
+    "RECORD",
     "RECORDS",
     "SLOT",
     "SLOT_BYTES",
