@@ -5,6 +5,7 @@
     running    a session, a query that is watched and stopped, progress
 
     archive    a log -> Parquet files        export: written inside the tasks;  lake: which files count
+    metrics    a log -> counts and delays    rows: what all of these read, and show
 
 A module named in `MODULES` declares a pipeline and imports Spark only when it runs, so that lists, help and
 documents are made of the declarations without it.
@@ -14,6 +15,7 @@ from serai.spark.pipes.frame import Pipe
 
 MODULES = {
     "archive": "Archive",
+    "metrics": "Metrics",
 }
 
 
