@@ -6,8 +6,8 @@ python := .venv/bin/python
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
-run: ## see serai work: write, read and tail a queue on this machine
-	@$(ready) run && $(python) -m tools.run
+run: ## see serai work: a queue, a server, Spark over both; DEMO_SECONDS=20 keeps the server up so long
+	@$(ready) run && $(python) -m tools.run $(ARGS)
 setup: ## make .venv with everything the other targets need, but the benchmarks' peers
 	@$(ready) check
 build: ## compile the core in place

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes .venv ready for one make target: `sh tools/bootstrap.sh run|test|check|bench|bench-broker|fuzz|build`.
+# Makes .venv ready for one make target: `sh tools/bootstrap.sh run|spark|test|check|bench|bench-broker|fuzz|build`.
 #
 # This is shell because Python may be what is missing.  Four steps, each skipped when it is done already:
 #   1. find Python (3.11 or newer) with venv and headers, and a C compiler; as root on Debian or Ubuntu
@@ -13,7 +13,7 @@ set -eu
 unset PYTHONHOME PYTHONPATH
 cd "$(dirname "$0")/.."
 
-group=${1:?"say which group: run, test, check, bench, bench-broker, fuzz or build"}
+group=${1:?"say which group: run, spark, test, check, bench, bench-broker, fuzz or build"}
 python=.venv/bin/python
 stamps=.venv/.stamps
 
@@ -144,9 +144,9 @@ install() {
     $python -c 'import pip, sys; sys.exit(tuple(map(int, pip.__version__.split(".")[:2])) < (25, 1))' ||
         $python -m pip install --disable-pip-version-check --upgrade 'pip>=25.1'
     say "serai: installing the '$group' group of pyproject.toml into .venv"
-    case $group in test | check)
+    case $group in test | check | spark)
         $python -c 'import pyspark' 2>/dev/null ||
-            say "serai: with Spark for its tests: 456 MB, a Java for it: 35 MB, and its parts: 60 MB; fetched once, 1.1 GB on disk" ;;
+            say "serai: with Spark: 456 MB, a Java for it: 35 MB, and its parts: 60 MB; fetched once, 1.1 GB on disk" ;;
     esac
     $python -m pip install --disable-pip-version-check --group "$group"
     if ! is_stamped package "$(settings)"; then

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from serai.spark.java import prepare_java
 
+QUIET = Path(__file__).with_name("log4j2.properties").absolute()  # Spark says errors only, from its first word on
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -35,9 +36,7 @@ def session(
     builder = SparkSession.builder.appName(name).master(master or "local[*]")
     for key, value in {**_settings(work_dir), **(confs or {})}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    return builder.getOrCreate()
 
 
 def _settings(work_dir: str | os.PathLike[str] | None) -> dict[str, str]:
@@ -45,6 +44,7 @@ def _settings(work_dir: str | os.PathLike[str] | None) -> dict[str, str]:
     return {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(work / "scratch"),

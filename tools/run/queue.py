@@ -1,32 +1,25 @@
-"""`make run`: serai's main job on this machine, in a few seconds, with nothing to set up.
+"""The first act: a queue in a directory, no server.
 
-For now that is the embedded queue: messages are written, read back and checked, typed ones too, and a second
-process tails a queue while this one writes to it.  It says what it does, ends by itself, and leaves the
-queues in `.serai-run` so that the commands it shows at the end have something to look at.  The exit code is 1
-if anything that was written did not arrive, 130 after Ctrl-C.
+Messages are written, read back and compared, typed ones too, and a second process tails a queue while this one
+writes to it.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import shutil
 import subprocess
 import sys
 import time
 from decimal import Decimal
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import serai
+from tools.run.words import PLACE, arrived, batches, meter, progress, rate, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-Thing = TypeVar("Thing")
-PLACE = Path(".serai-run")
-DISK_BYTES = 1 << 30
 MESSAGES = 2_000_000
 ROWS = 300_000
 TAILED = 100_000
@@ -34,53 +27,11 @@ BATCH = 1_000
 FILLER = b"." * 92
 FIELDS = ("long", "decimal", "string", "boolean")
 
-NEXT = f"""
-Try next
-  python (say: .venv/bin/python)
-      import serai
-      q = serai.Queue("hello"); q.new_message().pack_string("hello").pack_int(1).write_message()
-      [(m.offset, m.unpack_string(), m.unpack_int()) for m in q.reader()]
-  shell (with .venv/bin in PATH)
-      serai queue stat {PLACE}/lines            what is in a queue
-      serai dump {PLACE}/typed | head           its entries, one on a line
-      serai verify {PLACE}/lines                every entry checked
-      echo hello | serai queue put talk            one message for each line
-      serai queue tail talk                        what is written from now on
-  make bench-queue                                 the queue beside its peers
-  ls examples                                      each scenario as a short program
-"""
 
-
-def main() -> int:
-    """Show all of it, or be the second process."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--tail", metavar="DIR", help="be the second process: tail this queue and say what came")
-    tailed = parser.parse_args().tail
-    try:
-        return second_process(tailed) if tailed else show()
-    except KeyboardInterrupt:
-        if tailed:
-            return 130  # the first process tells
-        print(f"\nstopped; what was written until now is whole and lies in {PLACE}", file=sys.stderr)
-        return 130
-    except serai.SeraiError as error:
-        print(f"\nserai: {error}", file=sys.stderr)
-        return 1
-
-
-def show() -> int:
-    """The three demonstrations, then what to try."""
-    shutil.rmtree(PLACE, ignore_errors=True)
-    PLACE.mkdir()
-    free = shutil.disk_usage(PLACE).free
-    if free < DISK_BYTES:
-        print(f"serai: {PLACE.resolve()} has {free >> 20} MiB free and this needs {DISK_BYTES >> 20}", file=sys.stderr)
-        return 1
-    print(f"serai's embedded queue: no server, files in {PLACE}, written and read through mapped pages.\n")
-    results = [lines(), typed(), tail()]
-    print("\neverything that was written arrived" if all(results) else "\nNOT everything that was written arrived")
-    print(NEXT)
-    return 0 if all(results) else 1
+def act() -> bool:
+    """The three demonstrations; whether everything arrived."""
+    say(f"THE QUEUE: no server, files in {PLACE}, written and read through mapped pages\n")
+    return all([lines(), typed(), tail()])
 
 
 # ------------------------------------------------------------------------------------------------ lines
@@ -88,12 +39,12 @@ def show() -> int:
 
 def lines() -> bool:
     """Plain messages of 100 bytes: written in batches, read in batches, every one compared."""
-    print(f"1. {MESSAGES:,} messages of 100 bytes, a thousand at a time")
+    say(f"1. {MESSAGES:,} messages of 100 bytes, a thousand at a time")
     numbered = (b"%08d" % number + FILLER for number in range(MESSAGES))
     with serai.Queue(PLACE / "lines") as queue:
         writer = queue.writer()
         spent = 0.0
-        for batch in progress(batches(numbered), MESSAGES // BATCH):
+        for batch in progress(batches(numbered, BATCH), MESSAGES // BATCH):
             started = time.perf_counter()
             writer.append_many(batch)
             spent += time.perf_counter() - started
@@ -131,11 +82,11 @@ def rows() -> Iterator[tuple[int, Decimal, str, bool]]:
 
 def typed() -> bool:
     """Messages with fields: a template packs rows, `rows` unpacks them."""
-    print(f"\n2. {ROWS:,} typed messages: {', '.join(FIELDS)}")
+    say(f"\n2. {ROWS:,} typed messages: {', '.join(FIELDS)}")
     with serai.Queue(PLACE / "typed") as queue:
         template = queue.writer().template(*FIELDS)
         spent = 0.0
-        for batch in progress(batches(rows()), ROWS // BATCH):
+        for batch in progress(batches(rows(), BATCH), ROWS // BATCH):
             started = time.perf_counter()
             template.append_many(batch)
             spent += time.perf_counter() - started
@@ -151,7 +102,7 @@ def typed() -> bool:
 
 def tail() -> bool:
     """This process writes one message after the other, another one follows."""
-    print(f"\n3. {TAILED:,} messages, one at a time, tailed by a second process")
+    say(f"\n3. {TAILED:,} messages, one at a time, tailed by a second process")
     with serai.Queue(PLACE / "tailed") as queue:
         command = [sys.executable, "-m", "tools.run", "--tail", str(queue.path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as second:
@@ -188,46 +139,3 @@ def second_process(path: str) -> int:
     delays = {name: late[int(len(late) * share)] / 1000 for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))}
     print(json.dumps({"count": len(came), "in_order": numbers == list(range(TAILED)), "delays_us": delays}), flush=True)
     return 0
-
-
-# ------------------------------------------------------------------------------------------------ words
-
-
-def arrived(right: bool, text: str) -> bool:  # noqa: FBT001 - a verdict and the words for it
-    """Say if a demonstration held."""
-    print(f"   {'arrived' if right else 'NOT ARRIVED':<20} {text}", flush=True)
-    return right
-
-
-def rate(verb: str, count: int, seconds: float, size: int = 0) -> None:
-    """Say how fast that was."""
-    speed = f", {size / seconds / 1e9:.1f} GB/s" if size else ""
-    print(f"   {verb:<20} {seconds:.2f} s, {count / seconds / 1e6:.1f} million a second{speed}", flush=True)
-
-
-def batches(things: Iterable[Thing]) -> Iterator[list[Thing]]:
-    """Lists of BATCH things each."""
-    waiting = iter(things)
-    while batch := list(islice(waiting, BATCH)):
-        yield batch
-
-
-def progress(things: Iterable[Thing], count: int) -> Iterator[Thing]:
-    """Pass things on, with a bar on a terminal."""
-    step = max(1, count // 100)
-    for at, thing in enumerate(things):
-        if at % step == 0:
-            meter(at / count)
-        yield thing
-    meter(None)
-
-
-def meter(share: float | None) -> None:
-    """Draw the bar, or take it away; nothing where nobody watches."""
-    if sys.stderr.isatty():
-        bar = "\r\x1b[K" if share is None else f"\r   [{'#' * int(share * 30):<30}] {share:4.0%}"
-        print(bar, end="", file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
