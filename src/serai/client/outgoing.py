@@ -159,7 +159,9 @@ class Outgoing:
         self.on_room: Callable[[], None] = lambda: None
         self._quality = UNANSWERED if manner.level == "none" else ANSWERED
         self._qos = LEVELS[manner.level]
-        self._timeout_ms = int(manner.timeout_s * 1000)  # the same in all requests, so that the server can handle many as one
+        self._timeout_ms = int(
+            manner.timeout_s * 1000
+        )  # the same in all requests, so that the server can handle many as one
         self._open: dict[int, Request] = {}
         self._ready: deque[Request] = deque()
         self._held_until_s = 0.0

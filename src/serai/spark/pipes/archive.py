@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from serai.errors import Misuse
 from serai.spark.options import count, one_of
 from serai.spark.pipes.frame import Outcome, Pipe, setting
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from serai.spark.pipes.frame import Job
     from serai.spark.pipes.lake import File, Lake
@@ -111,3 +112,24 @@ class Made:
             row["rows"] += one.rows
             row["bytes"] += one.bytes
         return [rows[topic] for topic in sorted(rows)]
+
+
+def load(spark: SparkSession, to: str) -> DataFrame:
+    """The messages of an archive: the files its manifests name, none of a run that is still at work."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import DateType, StringType
+
+    from serai.spark import columns
+    from serai.spark.options import read_options
+    from serai.spark.pipes.export import KEPT
+    from serai.spark.pipes.lake import Lake
+
+    lake = Lake(to)
+    if not lake.exists():
+        raise Misuse(f"{lake.root} is no archive: it has no manifests; `serai pipe run archive --to` makes one")
+    kept = columns.shape_of(read_options({"logDir": str(lake.root), "columns": KEPT})).schema
+    schema = from_arrow_schema(kept).add("topic", StringType()).add("day", DateType())
+    paths = [str(lake.root / one.path) for one in lake.files() if one.path]
+    if not paths:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).option("basePath", str(lake.root)).parquet(*paths)
