@@ -190,6 +190,11 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
+def every_file(folder: Path) -> dict[str, bytes]:
+    """Every file there is, helper files too."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
 def assert_same_files(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
     """Names first, then sizes, then the first byte that differs: a wall of hex helps nobody."""
     assert sorted(found) == sorted(expected)

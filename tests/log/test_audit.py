@@ -25,7 +25,7 @@ from serai.log.local import LocalEngine
 from serai.log.partition import open_partition
 from serai.log.retention import Retention
 from tests.core.dressing import DRESSES, encoded
-from tests.helpers import patch
+from tests.helpers import every_file, patch
 from tests.oracle import partition as byhand
 from tests.oracle.messages import HOUSE, Entry
 
@@ -101,9 +101,9 @@ def test_sound_directory_has_no_problem(store: Path) -> None:
 
 
 def test_audit_changes_nothing(copy: Path) -> None:
-    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    before = every_file(copy)
     audit(copy)
-    assert before == {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    assert before == every_file(copy)
 
 
 @pytest.mark.parametrize("name", ["p/whole", CUT, HEADLESS, "s/positions"])

@@ -10,7 +10,7 @@ import pytest
 from serai.errors import Closed, Corrupt, Locked, Misuse, NewerFormat
 from serai.log.engine import Level
 from serai.log.local import LocalEngine
-from tests.helpers import files_of
+from tests.helpers import every_file
 from tests.oracle import messages as oracle
 from tests.oracle.messages import HOUSE, Entry
 
@@ -42,10 +42,13 @@ def test_format_of_tomorrow_is_refused_by_name_and_nothing_is_written(tmp_path: 
     path = tmp_path / "data" / which
     kind, _, rest = path.read_text().partition("\n")
     path.write_text(f"{kind.split()[0]} 2\n{rest}")
-    before = files_of(tmp_path / "data" / "p")
+    before = every_file(tmp_path / "data")
     with pytest.raises(NewerFormat, match=f"{kind.split()[0]} of version 2; this serai reads version 1"):
         LocalEngine(tmp_path / "data").open("one")
-    assert files_of(tmp_path / "data" / "p") == before
+    after = every_file(tmp_path / "data")
+    if which == "p/one/format":
+        assert (before.pop("epoch"), after.pop("epoch")) == (b"1\n", b"2\n")  # the rest of the directory was served
+    assert after == before
 
 
 @pytest.mark.parametrize("text", ["", "something else\n", "serai-log one\n", "\xff\xfe"])
