@@ -161,6 +161,7 @@ def test_partition_whose_pages_roll_while_a_frame_is_read_gives_what_was_planned
                 if stop.is_set():
                     break
                 put(log, numbered(low, low + 100))
+                log.commit()
                 time.sleep(0.01)
 
         thread = threading.Thread(target=write)
