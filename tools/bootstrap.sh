@@ -157,18 +157,22 @@ install() {
         stamp package "$(settings)"
         stamp core "$before"
     fi
-    if [ "$group" = bench-broker ]; then offer_redis; fi
+    case $group in
+        bench-broker) offer redis-server redis-server "the benchmark lacks its strongest peer" ;;
+        test) offer mkfs.xfs xfsprogs "the tests that cut a real file system off are skipped" ;;
+    esac
     stamp "$group" "$(settings)"
 }
 
-# A peer of one benchmark, which runs without it too; RabbitMQ, 160 MB, is used where somebody installed it.
-offer_redis() {
-    ! command -v redis-server >/dev/null || return 0
+# What one benchmark or a few tests use where it is there, and do without elsewhere: offer PROGRAM PACKAGE "what is less".
+# RabbitMQ, 160 MB, is never fetched, and used where somebody installed it.
+offer() {
+    ! command -v "$1" >/dev/null || return 0
     if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
-        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server; } ||
-            say "serai: redis-server could not be installed; the benchmark runs without it"
+        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$2"; } ||
+            say "serai: $2 could not be installed; $3"
     else
-        say "serai: without redis-server the benchmark lacks its strongest peer:  sudo apt-get install redis-server"
+        say "serai: without $1 $3:  sudo apt-get install $2"
     fi
 }
 
