@@ -290,6 +290,7 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     "scan": scan,
     "large": large,
     "sink": sink,
+    "archive": archive,
     "floor": floor,
     "growth": growth,
 }

@@ -4,7 +4,8 @@
     place      the directory a pipeline goes on from: who runs there, how far it is.  No Spark
     running    a session, a query that is watched and stopped, progress
 
-    archive    a log -> Parquet files        export: written inside the tasks;  lake: which files count
+    archive    a log -> Parquet files        export: written inside the tasks;  lake: which files count;
+                                         compact: small ones become large;  delta: the same files as a Delta table
     metrics    a log -> counts and delays    rows: what all of these read, and show
 
 A module named in `MODULES` declares a pipeline and imports Spark only when it runs, so that lists, help and

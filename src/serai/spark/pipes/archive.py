@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serai.errors import Misuse
-from serai.spark.options import count, one_of
-from serai.spark.pipes.frame import Outcome, Pipe, setting
+from serai.spark.options import count, one_of, size
+from serai.spark.pipes.frame import Outcome, Pipe, setting, truth
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
     from serai.spark.pipes.frame import Job
@@ -29,6 +31,10 @@ class Archive(Pipe):
     A batch counts when its manifest is there, so every message is in the archive once, whoever is killed when: read it with
     `serai.spark.pipes.archive.load(spark, "lake")`, or any reader of Parquet while no run is at work. A checkpoint that was
     lost is no loss: a new one goes on behind what the manifests name.
+
+    Small batches make small files. With --compact 128MiB, neighbours of one day are joined until a file is about that large,
+    after each batch and at the end, checked against their checksums. A frame that was loaded before may then ask for a file
+    that is gone, which is an error: load it again.
     """
 
     name = "archive"
@@ -40,6 +46,10 @@ class Archive(Pipe):
     to: str = setting("where the Parquet files go", metavar="DIR")
     topics: str | None = setting("only these, with commas between them", metavar="NAMES", default=None)
     batch_rows: int | None = setting("messages of a batch, at most", kind=count, metavar="N", default=None)
+    compact: int | None = setting(
+        "join small files into ones of about this size", kind=size, metavar="SIZE", default=None
+    )
+    delta: bool = setting("name the files in a Delta table as well", kind=truth, metavar="BOOL", default=False)
     on_corrupt: str = setting(
         "damaged messages: fail, skip or null", kind=one_of("fail", "skip", "null"), metavar="WORD", default="fail"
     )
@@ -48,19 +58,24 @@ class Archive(Pipe):
         return Path(self.to) / "_serai" / "archive"
 
     def run(self, job: Job) -> Outcome:
+        from serai.spark.pipes.delta import need_delta
         from serai.spark.pipes.export import ExportSource
         from serai.spark.pipes.lake import Lake
 
+        if self.delta:
+            need_delta()
         lake = Lake(self.to)
         with lake.alone():
             lake.sweep()
             job.spark.dataSource.register(ExportSource)
             frame = job.spark.readStream.format(ExportSource.name()).options(**self._options(job, lake)).load()
-            made = Made(lake, job.place)
+            made = Made(lake, job, self)
+            made.tell()
             totals = job.drive(frame.writeStream.foreachBatch(made.commit))
-        words = (
-            f"{totals.sentence}; {len(made.files):,} files, {sum(one.bytes for one in made.files):,} bytes in {self.to}"
-        )
+            made.join()
+            lake.sweep()
+        size_of = sum(one.bytes for one in made.files)
+        words = f"{totals.sentence}; {len(made.files):,} files, {size_of:,} bytes in {self.to}{made.joining}"
         return Outcome(words, ("topic", "files", "rows", "bytes"), made.by_topic())
 
     def _options(self, job: Job, lake: Lake) -> dict[str, Any]:
@@ -93,16 +108,47 @@ class Archive(Pipe):
 class Made:
     """What the batches of a run brought."""
 
-    def __init__(self, lake: Lake, place: Path) -> None:
+    def __init__(self, lake: Lake, job: Job, asked: Archive) -> None:
         self.lake = lake
-        self.place = place
+        self.job = job
+        self.target = asked.compact or 0
+        self.delta = asked.delta
         self.files: list[File] = []
+        self.joined = (0, 0)
 
     def commit(self, frame: DataFrame, batch: int) -> None:
         from serai.spark.pipes.lake import File
 
-        query = json.loads((self.place / "spark" / "metadata").read_text(encoding="utf-8"))["id"]
+        query = json.loads((self.job.place / "spark" / "metadata").read_text(encoding="utf-8"))["id"]
         self.files += self.lake.commit(query, batch, [File(**row.asDict()) for row in frame.collect()])
+        self.tell()
+        self.join()
+
+    def tell(self) -> None:
+        """Brings the Delta table to where the manifests are, if there is to be one."""
+        if self.delta:
+            from serai.spark.pipes.delta import follow
+
+            follow(self.lake)
+
+    def join(self) -> None:
+        """Makes small files large; what the last call replaced has been there for its readers until now."""
+        from serai.spark.pipes.compact import compact, plan
+
+        if not self.target or not plan(self.lake.files(), self.target):
+            return
+        self.lake.sweep()
+        before, after = compact(self.lake, self.target, each=self._in_tasks, stop=lambda: self.job.stopping)
+        self.joined = (self.joined[0] + before, self.joined[1] + after)
+        self.tell()
+
+    def _in_tasks(self, join: Callable[[Sequence[File]], File], groups: Sequence[Sequence[File]]) -> list[File]:
+        return self.job.spark.sparkContext.parallelize(groups, len(groups)).map(join).collect()
+
+    @property
+    def joining(self) -> str:
+        before, after = self.joined
+        return f"; {before:,} small ones became {after:,}" if before else ""
 
     def by_topic(self) -> list[dict[str, Any]]:
         rows: dict[str, dict[str, Any]] = {}

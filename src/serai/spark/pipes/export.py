@@ -186,12 +186,14 @@ class Sink:
 
     def write(self, piece: Any) -> int:
         view = memoryview(piece).cast("B")
+        if self.file.closed:  # given up; pyarrow's writer still wants to end it when it goes away
+            return len(view)
         self.crc = crc32c(view, self.crc)
         self.bytes += len(view)
         with space_for(self.path):
             while view:
                 view = view[self.file.write(view) :]
-        return len(memoryview(piece))
+        return len(memoryview(piece).cast("B"))
 
     def flush(self) -> None:
         """Nothing is kept back here."""

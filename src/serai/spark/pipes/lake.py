@@ -72,6 +72,11 @@ def name_of(partition: int, first: int, last: int, mark: str) -> str:
     return f"{partition}-{first:020}-{last:020}{mark and '-'}{mark}.parquet"
 
 
+def mark_of(path: str) -> str:
+    """The mark of the log in a file's name."""
+    return "-".join(Path(path).stem.split("-")[3:])
+
+
 class Lake:
     """The files of an archive; follows what others commit when asked again."""
 
@@ -171,6 +176,7 @@ class Lake:
 
     def replace(self, files: Sequence[File], gone: Sequence[File]) -> None:
         """Other files for the same rows."""
+        assert sum(one.rows for one in files) == sum(one.rows for one in gone), (files, gone)
         self._catch_up()
         add, remove = [asdict(one) for one in files], [one.path for one in gone]
         self._write({"query": "", "batch": 0, "add": add, "remove": remove})
