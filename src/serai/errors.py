@@ -149,6 +149,14 @@ class OutOfRange(Refused):
 class BadMessages(PeerError):
     """A set of messages that cannot be right: nothing of it was stored."""
 
+    code = "bad-messages"
+
+
+class BadChecksum(BadMessages):
+    """A message's checksum is not that of its body."""
+
+    code = "bad-checksum"
+
 
 class Corrupt(SeraiError):
     """Bytes on disk that cannot be right."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from serai.cli import build
 from serai.console.app import ROUTES
-from serai.console.problem import STATUS
+from serai.console.problem import HINTS, STATUS
 from serai.errors import REFUSALS
 from tests.gate.kit import Running
 
@@ -29,6 +30,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def test_every_house_code_has_a_status() -> None:
     assert REFUSALS.keys() <= STATUS.keys()
     assert {status for status in STATUS.values() if not 400 <= status <= 599} == set()
+
+
+def test_every_hint_that_is_a_command_is_one() -> None:
+    commands = [hint.partition(" ")[2].split() for hint in HINTS.values() if hint.startswith("serai ")]
+    assert commands
+    for words in commands:
+        assert "run" in build().parse(words), words
 
 
 def test_topics_are_made_seen_changed_and_deleted(server: Running) -> None:

@@ -152,7 +152,7 @@ def test_walk_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["fuzz_directory", "fuzz_unpack"])
+@pytest.mark.parametrize("target", sorted(path.stem for path in Path(__file__).parent.glob("fuzz_*.py")))
 def test_fuzz_target_finds_nothing_in_five_seconds(target: str, tmp_path: Path) -> None:
     if importlib.util.find_spec("atheris") is None:
         pytest.skip("atheris is not installed | .venv/bin/pip install atheris==3.0.0")

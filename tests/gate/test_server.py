@@ -64,6 +64,18 @@ def test_kill_loses_nothing_that_was_answered(server: Running) -> None:
         assert values(again, "t") == [f"message {at}" for at in range(20)]
 
 
+def test_topic_forgets_by_itself_what_its_policy_says(tmp_path: Path) -> None:
+    with Running(tmp_path / "d", flags=("--page-size", "64K")) as server:
+        server.ask("POST", "/api/v1/topics", {"name": "t", "policy": {"retention_bytes": 1 << 17}})
+        for _ in range(20):
+            produce(server, "t", *["x" * 5000] * 10, level="receive")
+        until = time.monotonic() + 20
+        while not (first := server.ask("GET", "/api/v1/topics/t")[1]["partitions"][0]["first"]):
+            assert time.monotonic() < until, "nothing was forgotten in 20 s"
+            time.sleep(0.1)
+        assert first < 200
+
+
 def test_second_server_on_the_same_data_is_refused_in_words(server: Running) -> None:
     done = attempt("--data", str(server.data), "--port", "0")
     assert done.returncode == 1

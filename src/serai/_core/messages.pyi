@@ -2,6 +2,8 @@ from typing import NamedTuple, final
 
 from typing_extensions import Buffer
 
+class WrongSum(ValueError): ...
+
 class Cut(NamedTuple):
     start: int
     stop: int

@@ -19,7 +19,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
-from serai._core.entries cimport COUNT, CUT_SHORT, DEPTH, HOUSE, JAFKA, MAGIC_0_HEAD, ORDERED_BIT, SEED
+from serai._core.entries cimport COUNT, CUT_SHORT, DEPTH, HOUSE, JAFKA, MAGIC_0_HEAD, ORDERED_BIT, SEED, SUM
 from serai._core.entries cimport Entry, check, get_2, get_4, take, take_member, words
 from serai._core.inflate cimport PLAIN, inflated
 
@@ -109,10 +109,15 @@ cdef int64_t unfolded(Walk* w, Entry* e, int depth) except -1 with gil:
 
 # ---- whole sets ------------------------------------------------------------------------------------------
 
+class WrongSum(ValueError):
+    """A checksum is not that of its body."""
+
+
 cdef int refuse(Walk* w, int64_t at, int reason, int depth) except -1 with gil:
+    kind = WrongSum if reason == SUM else ValueError
     if depth:
-        raise ValueError(f"byte {w.top}: its wrapper, at byte {at}: {words(reason)}")
-    raise ValueError(f"byte {w.top}: {words(reason)}")
+        raise kind(f"byte {w.top}: its wrapper, at byte {at}: {words(reason)}")
+    raise kind(f"byte {w.top}: {words(reason)}")
 
 
 cdef int keep_room(Walk* w) except -1 nogil:

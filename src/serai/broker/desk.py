@@ -170,6 +170,10 @@ class Broker:
             " disk in time; they may still get there"
         )
 
+    def partition_for(self, name: str, key: str) -> int:
+        """The number of the partition where messages of a key stand in order."""
+        return self._choose(self.catalogue.find(name), key)
+
     def partition_of(self, ticket: Ticket) -> int:
         """The number of the partition a ticket is of."""
         return int(ticket.log.name.rpartition("-")[2])

@@ -14,6 +14,7 @@ from serai.errors import BadMessages, Corrupt, Misuse, OutcomeUnknown, PeerError
 STATUS = {
     "refused": 400,
     "bad-ack": 400,
+    "bad-checksum": 400,
     "bad-messages": 400,
     "bad-name": 400,
     "bad-policy": 400,
@@ -49,7 +50,7 @@ HINTS = {
     "outcome-unknown": "look whether it is there before sending it again",
     "out-of-range": "GET /api/v1/topics/TOPIC shows where each partition begins and ends",
     "partition-unknown": "GET /api/v1/topics/TOPIC shows its partitions",
-    "subscription-unknown": "serai subscription create TOPIC APP --role producer|consumer",
+    "subscription-unknown": "serai subscription set TOPIC APP --role consumer",
     "topic-exists": "serai topic alter TOPIC",
     "topic-unknown": "serai topic list",
 }
@@ -76,12 +77,10 @@ def problem_body(problem: Problem) -> bytes:
 
 def problem_of(error: SeraiError, what: str) -> Problem:
     """A failure of the house, in the words of HTTP."""
-    code = error.code if isinstance(error, Refused | OutcomeUnknown) else _code_of(error)
+    code = error.code if isinstance(error, Refused | OutcomeUnknown | BadMessages) else _code_of(error)
     status = STATUS.get(code, 400 if isinstance(error, PeerError | Misuse) else 500)
     return Problem(status, what, str(error), HINTS.get(code, "see /openapi.json"), code=code)
 
 
 def _code_of(error: SeraiError) -> str:
-    if isinstance(error, BadMessages):
-        return "bad-messages"
     return "corrupt" if isinstance(error, Corrupt) else "misuse" if isinstance(error, Misuse) else "refused"

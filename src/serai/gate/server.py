@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from serai import limits
 from serai.broker import Broker, Node
 from serai.console.house import GateState, House
-from serai.errors import Misuse, PeerError, Refused
+from serai.errors import Misuse, PeerError, Refused, SeraiError
 from serai.gate.clock import Clock
 from serai.gate.http import HttpGuest
 from serai.gate.session import Guest, Session
@@ -337,9 +337,17 @@ class Server:
             why = session.overdue(now_s)
             if why:
                 session.turn_away(why)
+        self._forget()
         self.turn(self.clock.now_ms())
         if not self.is_ending:
             self.loop.call_later(limits.SWEEP_S, self._sweep)
+
+    def _forget(self) -> None:
+        """Let one topic forget what its policy says; a topic that cannot is said, and the next one has its turn."""
+        try:
+            self.broker.tidy(self.clock.now_ms())
+        except (SeraiError, OSError) as error:
+            log.warning("messages that may go are still there: %s", error)
 
 
 # ---- addresses -------------------------------------------------------------------------------------------

@@ -27,9 +27,9 @@ from serai._core.envelopes import envelopes
 from serai._core.messages import census, cut
 from serai._core.spans import Span, span_of_bytes
 from serai._core.trail import Head
-from serai.errors import BadMessages, Closed, Corrupt, Failed, OutOfRange, Refused
+from serai.errors import Closed, Corrupt, Failed, OutOfRange, Refused
 from serai.log import recovery
-from serai.log.engine import Level, Ticket
+from serai.log.engine import Level, Ticket, bad_messages
 from serai.log.format import DATA, INDEX, MARKS_FILE, RECORDS, SLOT_BYTES
 from serai.log.place import kind_of
 from serai.log.queue import Queue
@@ -192,7 +192,7 @@ class BareLog:
         try:
             held = census(data, dress, inflated_max=limits.INFLATED_MAX, depth_max=limits.NESTED_MAX)
         except ValueError as error:
-            raise BadMessages(f"queue {self.name}: {error}; nothing of these messages was stored") from None
+            raise bad_messages(f"queue {self.name}", error) from None
         found = Columns()
         found.unfold(
             data, dress, lead=0, count=held.messages, ordinal=0, inflated_max=limits.INFLATED_MAX, depth_max=limits.NESTED_MAX,

@@ -21,6 +21,9 @@ import enum
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
+from serai._core.messages import WrongSum
+from serai.errors import BadChecksum, BadMessages
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -137,3 +140,9 @@ class Engine(Protocol):
     def state(self, name: str) -> StateLog: ...
     def catalogue(self) -> StateLog: ...
     def close(self) -> None: ...
+
+
+def bad_messages(where: str, error: ValueError) -> BadMessages:
+    """What an append says of a set that cannot be right."""
+    kind = BadChecksum if isinstance(error, WrongSum) else BadMessages
+    return kind(f"{where}: {error}; nothing of these messages was stored")

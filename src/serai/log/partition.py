@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from serai import limits
 from serai._core.records import Recorder
-from serai.errors import BadMessages, Closed, DiskFull, Failed
+from serai.errors import Closed, DiskFull, Failed
 from serai.log import folder, healing, retention
-from serai.log.engine import Level, Ticket
+from serai.log.engine import Level, Ticket, bad_messages
 from serai.log.format import (
     LIVE_AT,
     LIVE_COMMITTED,
@@ -164,7 +164,7 @@ class Partition(Reading):
         try:
             ordinal = self._append(data, dress, now_ms, client, app, partition, producer, sequence, transaction)
         except ValueError as error:
-            raise BadMessages(f"log {self.name}: {error}; nothing of these messages was stored") from None
+            raise bad_messages(f"log {self.name}", error) from None
         if not self._noted and self._flusher is not None:
             self._noted = True
             self._flusher.note(self)

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING
 from serai import limits
 from serai._core.entries import HOUSE
 from serai.doors.jmq.schema import commands
+from serai.doors.jmq.schema.commands import ANY_PARTITION
+from serai.doors.jmq.schema.frame import DRESSES, REAL, SEED, Message
 from serai.doors.jmq.schema.numbers import LEVELS, Number
 from serai.doors.jmq.service.visit import FAILURES, Later, Visit, number_of
 from serai.errors import BadMessages, Refused
 from serai.log.engine import Level
+from serai.wire.layout import decode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from serai._core.frames import Entries
+    from serai.broker import Broker
     from serai.doors.jmq.schema.commands import Produced, TopicPlaced
     from serai.doors.jmq.service.visit import Said
     from serai.log.engine import Ticket
@@ -59,7 +65,7 @@ def _store(visit: Visit, topic: Produced, app: str) -> Ticket | int:
     try:
         if topic.tx_id:
             raise Refused("transactions are not served yet; produce without one", code="unsupported")
-        partition = _partition(topic, entries)
+        partition = _partition(visit.broker, topic, entries)
         return visit.broker.produce(
             visit.session, topic.topic, entries.data, entries.dress, app=app, now_ms=visit.now_ms, partition=partition,
             level=level_of(visit.form.dialect, topic.qos_level),
@@ -68,13 +74,28 @@ def _store(visit: Visit, topic: Produced, app: str) -> Ticket | int:
         return number_of(error, visit.form, producing=True)
 
 
-def _partition(topic: Produced, entries: Entries) -> int:
-    """Which partition is asked for."""
+def _partition(broker: Broker, topic: Produced, entries: Entries) -> int:
+    """Which partition is asked for: by its number, or by the keys of messages that want an order."""
     if not entries.entries:
         raise BadMessages(f"there is no message for topic {topic.topic!r}; send one at least")
-    if entries.mixed:
+    if entries.dress == HOUSE:
+        return topic.partition
+    wanted = {entries.partition}
+    if entries.ordered and entries.partition == ANY_PARTITION:
+        wanted = {broker.partition_for(topic.topic, key) for key in _keys(entries)}
+    if entries.mixed or len(wanted) > 1:
         raise BadMessages(f"messages for topic {topic.topic!r} ask for several partitions; send a request for each")
-    return topic.partition if entries.dress == HOUSE else entries.partition
+    return wanted.pop()
+
+
+def _keys(entries: Entries) -> Iterator[str]:
+    """The business ids of messages that want an order."""
+    form = SEED if entries.dress == DRESSES["seed"] else REAL
+    at = 0
+    while at < len(entries.data):
+        message, at = decode(Message, entries.data, form, at)
+        if message.system_code.ordered:
+            yield message.business_id
 
 
 def _placed(visit: Visit, topic: Produced, ticket: Ticket | int) -> TopicPlaced:
