@@ -96,7 +96,7 @@ def serai_turns(bench: Bench, peer: Peer) -> None:
                     delivery = consumer.fetch_many(10_000, timeout=10)
                     if delivery is None:
                         raise RuntimeError(f"{left} of {count} messages did not come")
-                    left -= len(delivery.packed()[1]) // 8 if packed else len(delivery.values)
+                    left -= len(delivery.packed()[1]) // 4 - 1 if packed else len(delivery.values)
                     delivery.ack()
                 consumer.flush()
 

@@ -165,39 +165,41 @@ class Many(Kind):
     def bytes_min(self, _form: Form) -> int:
         return struct.calcsize(f"!{self.code}")
 
-    def counted(self, data: memoryview, at: int, form: Form) -> int:
-        """The count at this place, if there can be so many."""
+    def counter(self, form: Form) -> Callable[[memoryview, int], int]:
+        """What reads the count at a place, if there can be so many."""
         assert self.element is not None
-        count: int = struct.unpack_from(f"!{self.code}", data, at)[0]
-        smallest = self.element.at(form).bytes_min(form)
-        if count * smallest > len(data) - at - struct.calcsize(f"!{self.code}"):
-            raise Truncated(f"byte {at}: {self.name} of {count} elements, {len(data) - at} bytes are there")
-        if count > self.count_max:
-            raise Malformed(f"byte {at}: {self.name} of {count} elements, the limit is {self.count_max}")
-        return max(count, 0)
+        packed, smallest = struct.Struct(f"!{self.code}"), self.element.at(form).bytes_min(form)
+
+        def counted(data: memoryview, at: int) -> int:
+            count: int = packed.unpack_from(data, at)[0]
+            left = len(data) - at - packed.size
+            if count * smallest > left:
+                raise Truncated(f"byte {at}: {self.name} of {count} elements, {left + packed.size} bytes are there")
+            if count > self.count_max:
+                raise Malformed(f"byte {at}: {self.name} of {count} elements, the limit is {self.count_max}")
+            return max(count, 0)
+
+        return counted
 
     def reader(self, form: Form) -> Reader:
         assert self.element is not None
-        element, width = self.element.at(form), struct.calcsize(f"!{self.code}")
-        if isinstance(element, Fixed) and element.wrap is None:
-            return functools.partial(self._read_fixed, form, element)
-        read_one = element.reader(form)
+        element, counted = self.element.at(form), self.counter(form)
+        width, read_one = struct.calcsize(f"!{self.code}"), element.reader(form)
 
         def read(data: memoryview, at: int) -> tuple[list[Any], int]:
-            count, found = self.counted(data, at, form), []
+            count, found = counted(data, at), []
             at += width
             for _ in range(count):
                 value, at = read_one(data, at)
                 found.append(value)
             return found, at
 
-        return read
+        def read_fixed(data: memoryview, at: int) -> tuple[list[Any], int]:
+            assert isinstance(element, Fixed)
+            packed = struct.Struct(f"!{counted(data, at)}{element.code}")
+            return list(packed.unpack_from(data, at + width)), at + width + packed.size
 
-    def _read_fixed(self, form: Form, element: Fixed, data: memoryview, at: int) -> tuple[list[Any], int]:
-        count = self.counted(data, at, form)
-        packed = struct.Struct(f"!{count}{element.code}")
-        at += struct.calcsize(f"!{self.code}")
-        return list(packed.unpack_from(data, at)), at + packed.size
+        return read_fixed if isinstance(element, Fixed) and element.wrap is None else read
 
     def writer(self, form: Form) -> Writer:
         assert self.element is not None
