@@ -300,7 +300,7 @@ def test_tail_async_of_nothing_ends_and_leaves_the_loop_free(tmp_path: Path) -> 
 
     with serai.Queue(tmp_path) as queue:
         assert asyncio.run(wait(queue)) == []
-    assert len(ticks) > 5
+    assert len(ticks) > 2  # a loop that is held for the whole time lets one pass before, and one behind it
 
 
 def test_tail_async_survives_a_damaged_message_and_can_be_cancelled(tmp_path: Path) -> None:

@@ -68,6 +68,18 @@ def test_damage_is_a_row_and_the_rest_follows(tmp_path: Path) -> None:
             assert rows[-1].ordinal >= records[-1].ordinal
 
 
+def test_damaged_slot_is_a_row_and_the_rest_follows(tmp_path: Path) -> None:
+    make(tmp_path / "one")
+    with View(tmp_path / "one") as view:
+        before = list(listing.messages(view, 0))
+    patch(tmp_path / "one" / "0.qx", 16 * 5 + 15, b"\0")
+    with View(tmp_path / "one") as view:
+        after = list(listing.messages(view, 0))
+    assert after[:5] + after[6:] == before[:5] + before[6:]
+    assert (after[5].ordinal, after[5].body) == (5, None)
+    assert "0.qx byte 80 (ordinal 5)" in after[5].problem
+
+
 def test_changes_tell_removed_keys_from_empty_values(tmp_path: Path) -> None:
     with LocalEngine(tmp_path / "data") as engine:
         state = engine.state("positions")

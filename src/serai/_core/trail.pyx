@@ -191,12 +191,17 @@ cdef class Trail:
         raise trouble
 
     cdef int64_t below(self, int64_t ordinal, int64_t first, int64_t end, set tried) except? -2:
-        """The entry with the highest ordinal that is not above this one, by looking at all of them; -1 for none."""
-        cdef int64_t at, one, best = -1, best_ordinal = -1
-        for at in range(first, end, RECORD):
-            one = self.record_at(at).ordinal
+        """The entry with the highest ordinal that is not above this one, by looking at all that are there; -1 for none."""
+        cdef int64_t at = first, one, best = -1, best_ordinal = -1
+        while at < end:
+            try:
+                one = self.record_at(at).ordinal
+            except Exception:                    # the disk does not give it: nor what else is on this memory page
+                at = (at | MEMORY_PAGE - 1) + 1
+                continue
             if best_ordinal <= one <= ordinal and at not in tried:
                 best, best_ordinal = at, one
+            at += RECORD
         return best
 
     def find_place(self, int64_t place, *, int64_t first, int64_t end):
@@ -220,12 +225,16 @@ cdef class Trail:
         """The store time of each of `count` messages, int64 milliseconds in bytes: spans of small records keep only one."""
         cdef bytes whole = PyBytes_FromStringAndSize(NULL, 8 * count)
         cdef int64_t* to = <int64_t*>PyBytes_AS_STRING(whole)
-        cdef int64_t at = self.found(ordinal, first, end), behind, time, stop = ordinal + count
+        cdef HeadBytes head
+        cdef int64_t at = self.seek(ordinal, first, end, &head), behind, time, stop = ordinal + count
         while ordinal < stop:
             time = self.record_at(at).time
             behind = stop
             if at + RECORD < end:
-                behind = min(self.record_at(at + RECORD).ordinal, stop)
+                try:
+                    behind = min(self.record_at(at + RECORD).ordinal, stop)
+                except Exception:                # no message that was read lies behind what the disk does not give
+                    behind = stop
                 at += RECORD
             while ordinal < behind:
                 to[0] = time
@@ -316,8 +325,9 @@ cdef class Trail:
         if text is not None:
             raise self.supply.damage(offset, begin, ordinal, text)
         if head.ordinal != ordinal or head.place != record.place or head.time != record.time:
-            raise self.supply.damage(offset, -1, ordinal, f"the record index leads to the record of ordinal {head.ordinal}, "
-                                                          f"place {head.place}, time {head.time}: not what it says")
+            raise self.supply.damage(offset, -1, -1, f"the record index leads to the record of ordinal {head.ordinal}, place "
+                                                     f"{head.place}, time {head.time}, and says {ordinal}, {record.place}, "
+                                                     f"{record.time}")
         return self.make_sure(self.sure, offset)
 
     cdef object check(self, int64_t begin, HeadBytes* head):

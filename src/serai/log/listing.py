@@ -43,9 +43,7 @@ class Summary:
     jafka_magic: int
     pages: int
     disk_bytes: int
-    written_by: (
-        str  # "nobody", "a process" that has told where it stands since this machine was started, "an application"
-    )
+    written_by: str  # "nobody", "a process" that told where it stands since the machine started, "an application"
     mark: dict[str, int]  # the newest one; a bare queue has none
 
 
@@ -134,12 +132,20 @@ def _unfolded(view: View, span: Span) -> Iterator[Row]:
     bodies, keys, bits = bytes(found.values), bytes(found.keys), bytes(found.key_bits)
     ends, key_ends = memoryview(found.ends).cast("i"), memoryview(found.key_ends).cast("i")
     for at in range(span.count):
-        begin, size = view.trail.slot(span.ordinal + at)
         has_key = bits[at >> 3] >> (at & 7) & 1
-        yield Row(
-            span.ordinal + at, {"begin": begin, "size": size, "dress": DRESSES[span.dress], "time_ms": times.cast("q")[at]},
+        yield _row(
+            view, span.ordinal + at, {"dress": DRESSES[span.dress], "time_ms": times.cast("q")[at]},
             keys[key_ends[at] : key_ends[at + 1]] if has_key else None, bodies[ends[at] : ends[at + 1]],
         )  # fmt: skip
+
+
+def _row(view: View, ordinal: int, said: dict[str, object], key: bytes | None, body: bytes | None) -> Row:
+    """A message and where its slot leads."""
+    try:
+        begin, size = view.trail.slot(ordinal)
+    except Corrupt as error:
+        return Row(ordinal, {}, problem=str(error))
+    return Row(ordinal, {"begin": begin, "size": size} | said, key, body)
 
 
 def changes(view: View, ordinal: int) -> Iterator[Row]:
@@ -153,7 +159,5 @@ def changes(view: View, ordinal: int) -> Iterator[Row]:
             continue
         for span in spans:
             for at, (key, value) in enumerate(state.pairs(bytes(span.data))):
-                begin, size = view.trail.slot(span.ordinal + at)
-                facts: dict[str, object] = {"begin": begin, "size": size, "state": "gone" if value is None else "set"}
-                yield Row(span.ordinal + at, facts, key, value)
+                yield _row(view, span.ordinal + at, {"state": "gone" if value is None else "set"}, key, value)
             ordinal = span.ordinal + span.count
