@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,15 +55,16 @@ def below(pid: int) -> list[int]:
     return found
 
 
-def killed_while_asleep(command: list[str], notes: Path) -> str:
-    """Starts a query, kills its driver, JVM and workers at once when it says that it sleeps; gives what it printed."""
+def killed_when(moment: Callable[[], bool], command: list[str], notes: Path) -> str:
+    """Starts a query, kills its driver, JVM and workers at once at that moment; gives what it printed."""
     with open(notes / "words", "w+") as words:
         driver = subprocess.Popen(command, stdout=words, stderr=words)
         deadline = time.monotonic() + START_S
-        while not (notes / "asleep").exists() and driver.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
+        while not moment() and driver.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
         for pid in below(driver.pid):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         driver.wait(SECONDS)
         words.seek(0)
         return words.read()
@@ -74,7 +76,7 @@ def test_killed_workers_and_a_killed_driver_lose_nothing_and_double_nothing(
     path, notes, data = fill(numbered(0, 450), page_size=1 << 10), tmp_path / "notes", tmp_path / "data"
     notes.mkdir()
     command = [sys.executable, "-m", "tests.spark.copying", str(path), str(data), str(tmp_path / "check"), str(notes)]
-    words = killed_while_asleep(command, notes)
+    words = killed_when((notes / "asleep").exists, command, notes)
     assert (notes / "died").exists(), words
     assert (notes / "asleep").exists(), words
     assert bodies(spark, data) == numbered(0, 300)

@@ -7,6 +7,7 @@
     archive    a log -> Parquet files        export: written inside the tasks;  lake: which files count;
                                          compact: small ones become large;  delta: the same files as a Delta table
     metrics    a log -> counts and delays    rows: what all of these read, and show
+    fold       events -> a table by key      taking: its words;  snapshot: a table replaced whole;  batches: their positions
 
 A module named in `MODULES` declares a pipeline and imports Spark only when it runs, so that lists, help and
 documents are made of the declarations without it.
@@ -17,6 +18,7 @@ from serai.spark.pipes.frame import Pipe
 MODULES = {
     "archive": "Archive",
     "metrics": "Metrics",
+    "fold": "Fold",
 }
 
 
