@@ -1,4 +1,4 @@
-"""serai: a persistent message queue at memory speed.
+"""serai: a message broker and an embedded queue that share one log.  The queue:
 
     import serai
     with serai.Queue("dir") as queue:

@@ -46,7 +46,7 @@ SOON = "Run `serai queue VERB --help` for the options and an example of each ver
 def build() -> Parser:
     """The whole command line, without loading what it needs to run."""
     parser = Parser(
-        prog="serai", description="A persistent message queue at memory speed, in a directory.", epilog=SOON, talk=True
+        prog="serai", description="A message broker and an embedded queue that share one log.", epilog=SOON, talk=True
     )
     parser.add_argument("--version", action="store_true", help="say the version and the instructions in use, and end")
     nouns = parser.nouns("noun")
