@@ -7,7 +7,6 @@ by themselves.  What they saw is a history, and `serai.client.history` is the ju
 from __future__ import annotations
 
 import io
-import socket
 import threading
 import time
 import zlib
@@ -19,7 +18,7 @@ import pytest
 from serai.client.history import Recorder, check
 from serai.client.sync import Client, Consumer, Producer, Sent
 from serai.errors import OutcomeUnknown, SeraiError
-from tests.gate.kit import Running
+from tests.gate.kit import Running, free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,12 +123,6 @@ class Load:
         if self.faults:
             raise self.faults[0]
         assert not any(thread.is_alive() for thread in self.threads)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def killed(data: Path, *, times: int) -> None:

@@ -105,6 +105,13 @@ class Running:
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def free_port() -> int:
+    """A port that nobody listens on, for a server that has to come back where it was."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port: int = sock.getsockname()[1]
+        return port
+
+
 def until_closed(sock: socket.socket) -> tuple[bytes, float]:
     """What still comes, and the seconds until the other end closes."""
     started = time.monotonic()

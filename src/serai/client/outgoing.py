@@ -35,7 +35,7 @@ from serai.client.link import ANSWERED, UNANSWERED, Link, Pending
 from serai.client.refusals import NOT_STORED, failure
 from serai.doors.jmq.schema.commands import ANY_PARTITION, Placed, Produced, ProduceMessage, ProduceMessageAck
 from serai.doors.jmq.schema.frame import DRESSES
-from serai.errors import Misuse, SeraiError, TooLarge, Unreachable
+from serai.errors import Misuse, Refused, SeraiError, TooLarge, Unreachable
 from serai.wire.buffer import Span
 from serai.wire.sets import Messages
 
@@ -312,10 +312,26 @@ class Outgoing:
             if request.deadline_s <= now_s:
                 self._over(request, error=Unreachable("the messages could not be sent in time; they are not stored"))
                 continue
+            if request.tries and not self._exists(
+                request.partition
+            ):  # the server declined it, and said by now what there is
+                self._over(request, error=self._no_partition(request.partition))
+                continue
             self._send(request, link)
             self._alone = request.tries > 0
             if self._alone:
                 return
+
+    def _exists(self, partition: int) -> bool:
+        owned = self.line.ownership.get(self.topic)
+        return partition == ANY_PARTITION or owned is None or partition in owned.partitions
+
+    def _no_partition(self, partition: int) -> Refused:
+        last = max(self.line.ownership[self.topic].partitions, default=-1)
+        return Refused(
+            f"topic {self.topic!r} has no partition {partition}, only 0 to {last}; nothing of this was stored",
+            code="partition-unknown",
+        )
 
     def push(self) -> Step[None]:
         """Put everything that is ready on its way; connect, and wait for better times, if need be."""

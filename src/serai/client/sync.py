@@ -246,13 +246,18 @@ class Sent:
         self._receipt = receipt
 
     def done(self) -> bool:
-        """There is an outcome."""
+        """There is an outcome; what came meanwhile is looked at."""
+        if not self._receipt.done:
+            with self._producer._wire.turn:
+                self._producer._wire.look()
         return self._receipt.done
 
     def when_done(self, call: Callable[[], None]) -> None:
         """Call this, in whichever thread learns of it, when there is an outcome; at once if there is."""
         with self._producer._wire.turn:
             self._receipt.when_done(call)
+            if not self._receipt.done:
+                self._producer._see_to_the_rest()
 
     def result(self, timeout: float | None = None) -> Position:
         """Wait for the outcome: where the messages are, or why they are not; TimeoutError when there is none yet."""
@@ -328,7 +333,12 @@ class Producer(Room):
         if self._out.has_ready:
             self._push()
             self._wire.look()
-        elif self._ticker is None:
+        else:
+            self._see_to_the_rest()
+
+    def _see_to_the_rest(self) -> None:
+        """Let the thread send what lingers, and take in answers nobody waits for."""
+        if self._ticker is None:
             self._ticker = threading.Thread(target=self._tick, name="serai-producer", daemon=True)
             self._ticker.start()
         elif self._idle:

@@ -269,6 +269,15 @@ def test_what_is_no_frame_ends_the_connection_at_once(start: bytes) -> None:
         heard(pair.server, b"")
 
 
+def test_wrong_head_ends_the_connection_at_its_first_wrong_byte_however_it_comes() -> None:
+    for start in (b"\0\4\x73\x68\x6f", b"\0\4\x73\x68\xca\xfe\xbe\xbf"):
+        pair = opened(REAL)
+        for byte in start[:-1]:
+            assert heard(pair.server, bytes([byte])) == []
+        with pytest.raises(PeerError, match="no JMQ frame"):
+            heard(pair.server, start[-1:])
+
+
 def test_commands_before_a_fault_are_given_out_first() -> None:
     pair = opened(REAL)
     beat = flat(pair.client.send(Call(Heartbeat(), 5, 1)))

@@ -234,7 +234,8 @@ class Connection:
                     found.append(self._request(frame) if server else self._reply(frame))
             if fault is not None:
                 raise PeerError(f"this is no JMQ frame: {fault}")
-            self._inbox.keep(whole[used:], needed)
+            rest = whole[used:]  # a head is looked at with every byte of it: a wrong one does not wait for its frame
+            self._inbox.keep(rest, needed if len(rest) >= REQUEST_HEAD_BYTES else len(rest) + 1)
         except PeerError as error:
             self._die(error)
             if not found:
