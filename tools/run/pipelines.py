@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 LAKE = PLACE / "lake"
 BOOTSTRAP = Path(__file__).resolve().parent.parent / "bootstrap.sh"
-JOBS = (("archive: topics as Parquet, each message once", ["archive", "--data", str(DATA), "--to", str(LAKE)]),)
+JOBS = (
+    ("archive: topics as Parquet, each message once", ["archive", "--data", str(DATA), "--to", str(LAKE)]),
+    ("metrics: messages, bytes and delays by minute", ["metrics", "--data", str(DATA), "--by", "topic,minute"]),
+    ("audit: the log and its archive, every record and row", ["audit", "--data", str(DATA), "--lake", str(LAKE)]),
+)
 
 
 def act() -> bool:

@@ -46,13 +46,14 @@ from serai.log.place import gaps, page_names
 from serai.log.view import Bounds, View
 
 PROBLEMS_MAX = 1000  # named one by one; the rest is counted
+LEAD = 8  # records before a stretch that are walked to know what comes next; some of them may be damaged
 _LEFT = re.compile(r"\..*\.(new|gone)")
 Progress = Callable[[int, int], object]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: in `log`, from message `ordinal` on, at byte `position` of `file`."""
+    """One thing that is wrong: in `log`, from message `ordinal` to below `end`, at byte `position` of `file`."""
 
     kind: str
     log: str
@@ -60,6 +61,7 @@ class Problem:
     file: str
     position: int | None
     text: str
+    end: int | None = None  # the first ordinal that it does not touch
 
 
 @dataclass
@@ -76,11 +78,13 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def add(
-        self, kind: str, log: str, where: Path | tuple[Path, int | None], text: str, ordinal: int | None = None
-    ) -> None:
+        self, kind: str, log: str, where: Path | tuple[Path, int | None], text: str, ordinal: int | None = None,
+        end: int | None = None,
+    ) -> None:  # fmt: skip
         file, position = where if isinstance(where, tuple) else (where, None)
         if len(self.problems) < PROBLEMS_MAX:
-            self.problems.append(Problem(kind, log, ordinal, str(file), position, text))
+            stop = end if end is not None or ordinal is None else ordinal + 1
+            self.problems.append(Problem(kind, log, ordinal, str(file), position, text, stop))
         else:
             self.unnamed += 1
 
@@ -117,7 +121,12 @@ def audit(path: str | os.PathLike[str], *, progress: Progress | None = None) -> 
     logs = logs_of(path)
     if kind_of(path) != LOG_KIND:
         _look_around(path, report)
-    walks = [walk for name, one in logs.items() if (walk := _opened(one, name, report)) is not None]
+    views = {name: opened(one, name, report) for name, one in logs.items()}
+    walks = [
+        Walk(view, name, report, is_state=logs[name].parent.name == "s")
+        for name, view in views.items()
+        if view is not None
+    ]
     total, done = sum(walk.records for walk in walks), 0
     for walk in walks:
         for count in walk.run():
@@ -147,11 +156,11 @@ def _look_around(path: Path, report: Report) -> None:
                 )
 
 
-def _opened(path: Path, name: str, report: Report) -> "_Walk | None":
-    """A log as far as it can be opened; what is in the way is named."""
+def opened(path: Path, name: str, report: Report) -> View | None:
+    """A partition as far as it can be opened, its files looked at from outside; a queue in its place is looked at whole."""
     report.logs += 1
     if is_bare(path):
-        _look_at_queue(path, name, report)
+        look_at_queue(path, name, report)
         return None
     try:
         one = folder.Folder(path)
@@ -172,18 +181,18 @@ def _opened(path: Path, name: str, report: Report) -> "_Walk | None":
         return None
     if (at := marks.damaged(file.read_bytes())) is not None:
         report.add("marks", name, (file, at), "this mark is not as it was written; the other one serves")
-    return _Walk(view, name, report, is_state=path.parent.name == "s")
+    return view
 
 
-def _look_at_queue(path: Path, name: str, report: Report) -> None:
+def look_at_queue(path: Path, name: str, report: Report) -> None:
     """A bare queue that is served as a partition."""
     found = verify.verify(path)
     report.messages += found.messages
     report.records += found.messages
     report.bytes += found.bytes
     for one in found.problems:
-        ordinal = None if one.offset is None else one.offset // SLOT.size
-        report.add(one.kind, name, (Path(one.file), one.position), one.text, ordinal)
+        ordinal, end = (None if offset is None else offset // SLOT.size for offset in (one.offset, one.end))
+        report.add(one.kind, name, (Path(one.file), one.position), one.text, ordinal, end)
     report.unnamed += found.unnamed
     report.notes += found.notes
 
@@ -211,40 +220,70 @@ class _Entry(NamedTuple):
     time: int
 
 
-class _Walk:
-    """One log from its first record to its end."""
+class Walk:
+    """One log from its first record to its end, or the records of a stretch of its index."""
 
-    def __init__(self, view: View, name: str, report: Report, *, is_state: bool) -> None:
+    def __init__(
+        self, view: View, name: str, report: Report, *, start: int | None = None, stop: int | None = None,
+        is_state: bool = False, each: Callable[[Head], object] | None = None,
+    ) -> None:  # fmt: skip
         self.view = view
         self.name = name
         self.report = report
         self.is_state = is_state
+        self.each = each  # hears of every record that is whole
         self.bounds: Bounds = view.bounds()
         self.places = view.places()
         self.epoch = view.epoch
+        self.start = self.bounds.first_record if start is None else start
+        self.stop = self.bounds.record_end if stop is None else stop
         self.time = 0
         self.part = 0
         self.next = _Entry(-1, self.bounds.first, self.places[0], 0)
 
     @property
     def records(self) -> int:
-        return (self.bounds.record_end - self.bounds.first_record) // RECORD_BYTES
+        return (self.stop - self.start) // RECORD_BYTES
 
     def run(self) -> Iterator[int]:
         """Looks at every record; tells how many are done."""
-        for at in range(self.bounds.first_record, self.bounds.record_end, RECORD_BYTES):
-            head = self._record(at)
-            if head is not None:
-                self._take(head)
+        self._come_up()
+        for at in range(self.start, self.stop, RECORD_BYTES):
+            head = self._step(at)
+            if head is not None and self.each is not None:
+                self.each(head)
             if not (at // RECORD_BYTES) % 256:
-                yield (at - self.bounds.first_record) // RECORD_BYTES
-        self._at_the_end()
+                yield (at - self.start) // RECORD_BYTES
+        if self.stop >= self.bounds.record_end:
+            self._at_the_end()
         self.view.close()
 
-    def _add(self, kind: str, where: Path | tuple[Path, int | None], ordinal: int | None, text: str) -> None:
+    def _step(self, at: int) -> Head | None:
+        head = self._record(at)
+        if head is not None:
+            self._take(head)
+        return head
+
+    def _come_up(self) -> None:
+        """To begin inside a log, the records before are walked without a word: what comes next is what they say."""
+        if self.start <= self.bounds.first_record:
+            return
+        low = max(self.start - LEAD * RECORD_BYTES, self.bounds.first_record)
+        while (entry := self._entry(low)) is None and low > self.bounds.first_record:
+            low -= RECORD_BYTES
+        if low > self.bounds.first_record and entry is not None:
+            self.next, self.part = entry._replace(begin=-1), -1
+        loud, self.report = self.report, Report(self.report.path)
+        for at in range(low, self.start, RECORD_BYTES):
+            self._step(at)
+        self.report = loud
+
+    def _add(
+        self, kind: str, where: Path | tuple[Path, int | None], ordinal: int | None, text: str, end: int | None = None
+    ) -> None:
         if ordinal is not None and (ordinal < self.view.first or self.view.epoch != self.epoch):
             return  # given up, or cut, since this began
-        self.report.add(kind, self.name, where, text, ordinal)
+        self.report.add(kind, self.name, where, text, ordinal, end)
 
     # ---- finding records ----------------------------------------------------------------------------------
 
@@ -268,10 +307,10 @@ class _Walk:
         text = self._scan(begin) if begin >= 0 else "its begin is not known"
         if isinstance(text, Head):
             text = f"the record of ordinal {text.ordinal} lies there"
-        self._add(
-            "record", self.view.folder.where(max(begin, 0)), self.next.ordinal, f"{text}; nothing of it is given out"
-        )
+        ordinal = self.next.ordinal
         self._pass_by(at)
+        text = f"{text}; nothing of it is given out"
+        self._add("record", self.view.folder.where(max(begin, 0)), ordinal, text, max(self.next.ordinal, ordinal + 1))
         return None
 
     def _pass_by(self, at: int) -> None:
@@ -290,7 +329,7 @@ class _Walk:
 
     def _index_is_wrong(self, at: int, head: Head) -> None:
         text = f"this entry of the record index does not say what the record at data byte {head.begin} does"
-        self._add("index", self._place_of(at), head.ordinal, text)
+        self._add("index", self._place_of(at), head.ordinal, text, head.ordinal + head.messages)
 
     def _place_of(self, at: int) -> tuple[Path, int]:
         files = self.view.folder.record_files
@@ -319,20 +358,25 @@ class _Walk:
     # ---- looking at one -----------------------------------------------------------------------------------
 
     def _take(self, head: Head) -> None:
+        """Looks at a record that was found whole."""
         report = self.report
         report.records += 1
         report.messages += head.messages
         report.bytes += head.length - HEAD_BYTES
         where = self.view.folder.where(head.begin)
+        end = head.ordinal + head.messages
         if head.place != self.next.place:
-            self._add("order", where, head.ordinal, f"begins at place {head.place}, place {self.next.place} comes next")
+            text = f"begins at place {head.place}, place {self.next.place} comes next"
+            self._add("order", where, head.ordinal, text, end)
         if head.time < self.time:
-            self._add("order", where, head.ordinal, f"was stored at {head.time}, the record before it at {self.time}")
+            text = f"was stored at {head.time}, the record before it at {self.time}"
+            self._add("order", where, head.ordinal, text, end)
         if self.part >= 0 and head.part != self.part:
-            self._add("order", where, head.ordinal, f"is part {head.part} of a set, part {self.part} comes next")
+            text = f"is part {head.part} of a set, part {self.part} comes next"
+            self._add("order", where, head.ordinal, text, end)
         if self.is_state and head.dress != HOUSE:
-            self._add("key", where, head.ordinal, f"has messages of dress {head.dress}, which have no keys")
-        self.time = max(self.time, head.time)
+            self._add("key", where, head.ordinal, f"has messages of dress {head.dress}, which have no keys", end)
+        self.time = head.time
         self.part = 0 if head.flags & FLAG_LAST else head.part + 1
         self.next = _Entry(
             head.begin + head.length, head.ordinal + head.messages, head.place + head.place_length, head.time
@@ -348,14 +392,15 @@ class _Walk:
                 jafka_magic=self.view.folder.format.jafka_magic,
             )  # fmt: skip
         except (ValueError, Corrupt) as error:
-            self._add("messages", where, head.ordinal, f"its messages cannot be walked: {error}")
+            text = f"its messages cannot be walked: {error}"
+            self._add("messages", where, head.ordinal, text, head.ordinal + head.messages)
             return
         if (found.messages, found.jafka_bytes) != (head.messages, head.place_length):
             text = (
                 f"says {head.messages} messages and {head.place_length} bytes for Jafka, its messages are {found.messages} "
                 f"and {found.jafka_bytes}"
             )
-            self._add("messages", where, head.ordinal, text)
+            self._add("messages", where, head.ordinal, text, head.ordinal + head.messages)
             return
         try:
             self.view.trail.compare_slots(head.begin)
@@ -393,6 +438,8 @@ class _Walk:
         if self.view.epoch != self.epoch:
             self.report.notes.append(f"{self.name} was opened again or cut while this looked at it; look again")
             return
+        if self.view.bounds() != self.bounds:
+            return  # a writer is at work: bounds and places were not of the same moment
         if (self.next.ordinal, self.next.place) != (self.bounds.end, self.places[1]):
             text = (
                 f"says that this log ends at ordinal {self.bounds.end}, place {self.places[1]}; its records end at "

@@ -56,13 +56,14 @@ Progress = Callable[[int, int], object]
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, and where: byte `position` of `file`, the message at `offset`."""
+    """One thing that is wrong, and where: byte `position` of `file`, the messages at `offset` to below `end`."""
 
     kind: str
     file: str
     position: int | None
     offset: int | None
     text: str
+    end: int | None = None
 
 
 @dataclass
@@ -79,10 +80,13 @@ class Report:
     unnamed: int = 0  # problems beyond the first PROBLEMS_MAX
     notes: list[str] = field(default_factory=list)
 
-    def add(self, kind: str, where: Path | tuple[Path, int | None], offset: int | None, text: str) -> None:
+    def add(
+        self, kind: str, where: Path | tuple[Path, int | None], offset: int | None, text: str, end: int | None = None
+    ) -> None:
         file, position = where if isinstance(where, tuple) else (where, None)
         if len(self.problems) < PROBLEMS_MAX:
-            self.problems.append(Problem(kind, str(file), position, offset, text))
+            stop = end if end is not None or offset is None else offset + SLOT_BYTES
+            self.problems.append(Problem(kind, str(file), position, offset, text, stop))
         else:
             self.unnamed += 1
 
@@ -148,7 +152,11 @@ def _check_numbers(place: Place, report: Report) -> None:
         start, stop = low * place.page_bytes, (high + 1) * place.page_bytes
         names = page_names(low, high, place.index.suffix)
         report.add(
-            "missing", place.index.path(low), start, f"{names} not there: offsets {start} to {stop} cannot be read"
+            "missing",
+            place.index.path(low),
+            start,
+            f"{names} not there: offsets {start} to {stop} cannot be read",
+            stop,
         )
 
 
@@ -258,7 +266,7 @@ class _Walk:
                 self._block(offset, raw)
             return
         text = f"{(stop - start) // SLOT_BYTES} entries are not published although later ones are: readers stop here"
-        self.report.add("hole", self.place.where(start), start, text)
+        self.report.add("hole", self.place.where(start), start, text, stop)
         self._lose_line()
 
     def _in_use(self, raw: bytes) -> bool:

@@ -46,12 +46,16 @@ def is_data(path: Path) -> bool:
 
 def read_catalogue(data: Path) -> dict[str, tuple[int, int]]:
     """The topics of a data directory: id and number of partitions of each."""
-    home = data / "s" / "catalogue"
+    return topics_in(read_state(data / "s" / "catalogue"))
+
+
+def read_state(home: Path) -> dict[bytes, bytes]:
+    """Keys and values of a state log as they are now; none when there is no such log."""
     if not is_partition(home):
         return {}
     for _ in range(100):  # a snapshot may take away what is being read
         with View(home) as view, suppress(OutOfRange):
-            return topics_in(contents(view))
+            return contents(view)
     raise Corrupt(f"{home} changes faster than it can be read", file=str(home))
 
 
@@ -66,18 +70,20 @@ def topics_in(values: dict[bytes, bytes]) -> dict[str, tuple[int, int]]:
     return found
 
 
+def places_of(data: Path) -> list[tuple[Path, str, int]]:
+    """Every folder of a data directory that may be a partition, with topic and number."""
+    found = []
+    for topic, (number, count) in read_catalogue(data).items():
+        found += [(data / "p" / f"{number}-{partition}", topic, partition) for partition in range(count)]
+    known = {path.name for path, _topic, _partition in found}
+    loose = sorted(name for name in os.listdir(data / "p") if name not in known and not name.startswith("."))
+    found += [(data / "p" / name, name, 0) for name in loose]
+    return [one for one in found if one[0].is_dir()]  # the others were never written to
+
+
 def logs_of(data: Path) -> "list[PartitionLog]":
     """Every partition of a data directory under its topic's name."""
-    found, known = [], set()
-    for topic, (number, count) in read_catalogue(data).items():
-        for partition in range(count):
-            path = data / "p" / f"{number}-{partition}"
-            known.add(path.name)
-            if is_partition(path):  # the others were never written to
-                found.append(PartitionLog(str(path), topic, partition))
-    loose = sorted(name for name in os.listdir(data / "p") if name not in known and not name.startswith("."))
-    found += [PartitionLog(str(data / "p" / name), name, 0) for name in loose if is_partition(data / "p" / name)]
-    return found
+    return [PartitionLog(str(path), topic, number) for path, topic, number in places_of(data) if is_partition(path)]
 
 
 class PartitionLog:

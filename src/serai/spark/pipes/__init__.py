@@ -8,6 +8,7 @@
                                          compact: small ones become large;  delta: the same files as a Delta table
     metrics    a log -> counts and delays    rows: what all of these read, and show
     fold       events -> a table by key      taking: its words;  snapshot: a table replaced whole;  batches: their positions
+    audit      a log, files -> findings      looking: what the tasks look at;  shelves: the files of an archive
 
 A module named in `MODULES` declares a pipeline and imports Spark only when it runs, so that lists, help and
 documents are made of the declarations without it.
@@ -19,6 +20,7 @@ MODULES = {
     "archive": "Archive",
     "metrics": "Metrics",
     "fold": "Fold",
+    "audit": "Audit",
 }
 
 

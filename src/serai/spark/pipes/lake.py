@@ -33,6 +33,7 @@ from serai.log.store import sync_directory
 HOME = "_serai"
 MANIFESTS = "manifests"
 VERSION = 1
+TRIES = 100  # to read manifests while somebody gives them up
 WHOLE_EVERY = 64  # manifests, before one says everything anew
 NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # as every reader of such folders calls a null
 SPECIAL = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")  # what those readers write as %XX
@@ -105,8 +106,12 @@ class Lake:
     # ---- reading manifests
 
     def _catch_up(self) -> None:
-        while not self._follow():
-            self._next = -1  # the manifests that were to be read next were given up for a whole one
+        for _ in range(TRIES):
+            if self._follow():
+                return
+            lost, self._next = self._next, -1  # what was to be read next was given up for a whole one
+        path = self._path(lost)
+        raise Corrupt(f"{path} is not there although later manifests are: put it back from a copy", file=str(path))
 
     def _follow(self) -> bool:
         """Takes in the manifests from the next one on; False if it is no longer there."""
