@@ -223,6 +223,7 @@ class LogMachine(RuleBasedStateMachine):
             inside = [entry for entry in run if first.ordinal <= entry.ordinal < span.ordinal + span.count]
             assert (span.ordinal, span.lead, span.dress) == (ordinal, lead, first.dress)
             assert span.count == sum(entry.count for entry in inside) - lead
+            assert span.wrapped or len(inside) == span.count
             assert {entry.transaction for entry in inside} == {span.transaction}
             assert span.time in {entry.time for entry in inside}
             if span.dress == JAFKA:

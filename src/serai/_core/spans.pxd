@@ -19,6 +19,7 @@ cdef class Span:
     cdef readonly int dress
     cdef readonly int64_t ordinal, lead, count, place, time
     cdef readonly uint64_t transaction
+    cdef readonly bint wrapped
 
 cdef class Gather:
     cdef bytes whole

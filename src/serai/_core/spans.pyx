@@ -14,7 +14,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 from serai._core.entries cimport JAFKA
-from serai._core.records cimport Head as HeadBytes
+from serai._core.records cimport WRAPPED, Head as HeadBytes
 
 
 @cython.final
@@ -22,7 +22,8 @@ from serai._core.records cimport Head as HeadBytes
 cdef class Span:
     """Whole entries of one dress, end to end; `lead` messages of the first one come before `ordinal`.
 
-    `place` is that of the first byte in the Jafka dress, of the record in the others.
+    `place` is that of the first byte in the Jafka dress, of the record in the others.  `wrapped`: an entry may be several
+    messages; else there are as many entries as messages.
     """
     def __repr__(self):
         return (f"Span(ordinal={self.ordinal}, count={self.count}, dress={self.dress}, bytes={len(self.data)}, "
@@ -35,7 +36,7 @@ cdef Span span_of(data, HeadBytes* head, int64_t ordinal, Piece* piece, int64_t 
     span.dress = head.dress
     span.ordinal, span.lead, span.count = ordinal, piece.lead, count
     span.place = head.place + (piece.start if head.dress == JAFKA else 0)
-    span.time, span.transaction = head.time, head.transaction
+    span.time, span.transaction, span.wrapped = head.time, head.transaction, head.flags & WRAPPED != 0
     return span
 
 
@@ -57,6 +58,7 @@ cdef class Gather:
         self.size += size
         self.span.count += piece.count
         self.span.time = head.time
+        self.span.wrapped = self.span.wrapped or head.flags & WRAPPED != 0
         return 0
 
     cdef Span done(self):

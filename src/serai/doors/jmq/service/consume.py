@@ -109,8 +109,8 @@ def dressed(visit: Visit, delivery: Delivery) -> Messages:
     pieces: list[Piece] = []
     entries = 0
     for span in delivery.spans:
-        data = span.data
-        if span.dress != dress:
+        data, plain = span.data, span.dress == dress
+        if not plain:
             try:
                 data = redress(
                     data, span.dress, dress, inflated_max=limits.INFLATED_MAX, depth_max=limits.NESTED_MAX,
@@ -123,7 +123,7 @@ def dressed(visit: Visit, delivery: Delivery) -> Messages:
                     code="unsupported",
                 ) from None
         pieces.append(Span(memoryview(data)))
-        entries += frames.entries_of(data, dress)[0].entries
+        entries += span.count if plain and not span.wrapped else frames.entries_of(data, dress)[0].entries
     return Messages(pieces, entries, dress)
 
 
