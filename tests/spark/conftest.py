@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import serai
+from tests.gate.kit import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,8 @@ CONFS = {
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.task.maxFailures": "1",
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",  # so that `test_connect` needs no JVM of its own
+    "spark.connect.grpc.binding.address": "127.0.0.1",
 }
 
 
@@ -30,7 +33,8 @@ CONFS = {
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from serai.spark.session import session
 
-    made = session(name="serai tests", master="local[2]", work_dir=tmp_path_factory.mktemp("spark"), confs=CONFS)
+    confs = CONFS | {"spark.connect.grpc.binding.port": str(free_port())}
+    made = session(name="serai tests", master="local[2]", work_dir=tmp_path_factory.mktemp("spark"), confs=confs)
     yield made
     made.stop()
 

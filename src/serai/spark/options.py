@@ -128,45 +128,84 @@ def option(name: str, kind: Callable[[str], Any], default: Any = None, *aliases:
 class Options:
     """What was asked of the source or the sink, read and checked."""
 
+    #: a data directory, one log of it, a queue, or a folder of queues; `load(path)` is the same
     log_dir: str | None = option("logDir", str, None, "path")
+    #: for later: logs are read on this machine only
     servers: str | None = option("servers", str, None, "kafka.bootstrap.servers")
+    #: topics; all there are, if nothing is said
     subscribe: tuple[str, ...] | None = option("subscribe", names)
+    #: topics whose whole name fits this regular expression of Python's
     subscribe_pattern: str | None = option("subscribePattern", pattern)
+    #: partitions, as `{"orders": [0, 1]}`
     assign: Any = option("assign", assigned)
+    #: only these, in this order; the others are neither built nor sent (Spark prunes no column of a Python source)
     columns: tuple[str, ...] | None = option("columns", names)
+    #: the column `headers`
     include_headers: bool = option("includeHeaders", truth, False)
+    #: the columns `messageId`, `producer`, `door`, `sendTime`
     include_ids: bool = option("includeIds", truth, False)
+    #: `local` maps the files; the only way there is
     transport: str = option("transport", one_of(*TRANSPORTS), "auto")
+    #: rows of an Arrow batch, at most
     batch_rows: int = option("batchRows", count, 20_000)
+    #: bytes of an Arrow batch, about
     batch_bytes: int = option("batchBytes", size, 8 * limits.MIB)
+    #: cut into at least so many tasks
     min_partitions: int | None = option("minPartitions", count)
+    #: messages of a task, at most
     max_records_per_partition: int | None = option("maxRecordsPerPartition", count)
+    #: messages of a batch, at most, shared out in proportion to what each partition has
     max_offsets_per_trigger: int | None = option("maxOffsetsPerTrigger", count)
+    #: bytes of a batch; without it 1 GiB for each core, 0 for no limit
     max_bytes_per_trigger: int | None = option("maxBytesPerTrigger", size)
+    #: wait until there are so many
     min_offsets_per_trigger: int | None = option("minOffsetsPerTrigger", count)
+    #: but no longer than this: ms, or a span as 30s and 15m
     max_trigger_delay_ms: int = option("maxTriggerDelay", duration_ms, 900_000)
+    #: `earliest` (of batches), `latest` (of streams), `-100` for so many before the end, or JSON
     starting_offsets: str | None = option("startingOffsets", str)
+    #: ms, an ISO time, or `now-10m`; goes before `startingOffsets`
     starting_timestamp: str | None = option("startingTimestamp", str)
+    #: JSON of topics, partitions and ms
     starting_offsets_by_timestamp: str | None = option("startingOffsetsByTimestamp", str)
+    #: when nothing is that new: `error`, or `latest`
     no_time_match: str = option("startingOffsetsByTimestampStrategy", one_of(*NO_TIME_MATCH), "error")
+    #: of batches: `latest` or JSON
     ending_offsets: str | None = option("endingOffsets", str)
+    #: of batches: up to this time
     ending_timestamp: str | None = option("endingTimestamp", str)
+    #: of batches: JSON of topics, partitions and ms
     ending_offsets_by_timestamp: str | None = option("endingOffsetsByTimestamp", str)
+    #: messages that are gone are an error with numbers; `false`: a warning with the same numbers
     fail_on_data_loss: bool = option("failOnDataLoss", truth, True)
+    #: `committed`: what is on the disk; `uncommitted`: everything there is
     isolation: str = option("isolation", one_of(*ISOLATIONS), "committed")
+    #: damaged messages and bodies: `fail`, `skip` or `null`, counted
     on_corrupt: str = option("onCorrupt", one_of(*ON_CORRUPT), "fail")
+    #: an entry whose producer died in the middle of it: `skip` or `fail`
     on_abandoned: str = option("onAbandoned", one_of("skip", "fail"), "skip")
+    #: bodies as `raw`, `text`, `json`, `xml` or typed `fields`
     decode: str = option("decode", one_of(*DECODES), "raw")
+    #: of text, JSON and XML
     charset: str = option("charset", charset, "utf-8")
+    #: names and types of the columns of a body; `.schema(...)` says the same
     fields: str | None = option("fields", str)
+    #: of typed values: `seed` or `java`
     dialect: str = option("dialect", one_of(*DIALECTS), "seed")
+    #: answer filters on `offset`, `partition`, `topic` and `timestamp` by the plan
     pushdown: bool = option("pushdown", truth, False)
     # ---- of the sink alone
-    async_progress: bool = option("asyncProgressTrackingEnabled", truth, False)  # Spark's, but it takes a promise away
+    #: Spark's; refused beside `exactlyOnce`
+    async_progress: bool = option("asyncProgressTrackingEnabled", truth, False)
+    #: where rows go; without it the column `topic` says
     topic: str | None = option("topic", str)
+    #: each batch of a stream once, unless this is `false`: then as often as Spark writes it
     exactly_once: bool | None = option("exactlyOnce", truth)
+    #: of a batch job that is to be written once: who writes
     writer_id: str | None = option("writerId", str)
+    #: and which batch it is
     job_id: str | None = option("jobId", str)
+    #: `hash` of the key, `roundrobin` or `sparkPartition`
     partitioner: str = option("partitioner", one_of(*PARTITIONERS), "hash")
 
     def __post_init__(self) -> None:
