@@ -392,7 +392,7 @@ def produced(frame: bytes) -> list[bytes]:
 
 def jafka_frames() -> list[tuple[str, bytes]]:
     found = []
-    for name in ("requests", "client_frames", "producer_behaviour", "magic0"):
+    for name in ("requests", "client_frames", "producer_behaviour", "magic0", "segments"):
         for case in vectors(f"jafka/{name}.json"):
             frames = [case["frame_hex"]] if "frame_hex" in case else list(case.get("frames_hex", []))
             frames += [step["send_hex"] for step in case.get("steps", []) if step.get("expect") == "silent"]
@@ -441,7 +441,7 @@ def test_sets_of_real_jafka_clients(name: str, frame: bytes) -> None:
 
 def test_all_jafka_frames_were_there() -> None:
     sets_of = [raw for _, frame in JAFKA_FRAMES for raw in produced(frame)]
-    assert (len(sets_of), sum(census(raw, JAFKA, **LIMITS).messages for raw in sets_of)) == (29, 54)
+    assert (len(sets_of), sum(census(raw, JAFKA, **LIMITS).messages for raw in sets_of)) == (38, 63)
 
 
 def jmq_messages() -> list[tuple[str, bytes, int, dict[str, Any]]]:
