@@ -1,4 +1,4 @@
-"""What the running Jafka broker was told and answered, played over partitions: the same sets taken, the same bytes at the same places.
+"""What the running Jafka broker was told and answered, played over partitions: the same sets taken, the same bytes given.
 
 Produce requests go in as they are, and a fetch at any place and length must give what the broker gave.  What belongs to a door is
 left to it: topics that do not exist, framing, silence and closing, and that a set is stored up to a torn tail.
