@@ -20,17 +20,28 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import prometheus_client
+import prometheus_client.core
+
 import serai
 from serai import errors, limits
 from serai._core import pages, records
 from serai._core.entries import HOUSE
 from serai._core.values import KINDS
+from serai.broker import Broker, Node
 from serai.broker.policy import ConsumerPolicy, ProducerPolicy, TopicPolicy
+from serai.client.settings import MANNER, Sending
+from serai.config import Settings
+from serai.console.app import ROUTES
+from serai.console.house import GateState, House
+from serai.console.metrics import Numbers
 from serai.doors.jmq.schema import commands, frame
 from serai.doors.jmq.schema import numbers as jmq_numbers
 from serai.log import folder, marks, state
 from serai.log import format as names
+from serai.log.engine import Level
 from serai.log.listing import DRESSES
+from serai.log.local import LocalEngine
 from serai.spark.options import Options as SparkOptions
 from serai.spark.pipes import all_pipes
 from serai.wire.describe import bit_table, table
@@ -246,6 +257,51 @@ def policy(kind: type) -> str:
     return "".join(rows)
 
 
+def sending() -> str:
+    """A row for every word of how a producer sends."""
+    rows = ["| word | default | |\n|---|---|---|\n"]
+    for line in inspect.getsource(Sending).splitlines():
+        found = re.match(r" {4}(\w+): .*  #: (.*)", line)
+        if found:
+            rows.append(f"| `{found[1]}` | `{MANNER[found[1]]!r}` | {found[2]} |\n")
+    return "".join(rows)
+
+
+def client_errors() -> str:
+    """A row for every error that a program may meet, those of other rooms left out."""
+    kinds = [errors.OutcomeUnknown, errors.Unreachable, errors.Refused, *errors.Refused.__subclasses__()]
+    kinds += [errors.PeerError, errors.Misuse, errors.Closed]
+    rows = ["| error | |\n|---|---|\n"]
+    told = [kind for kind in kinds if hasattr(serai, kind.__name__) and kind not in (errors.Locked, errors.QueueFull)]
+    rows += [f"| `{kind.__name__}` | {(kind.__doc__ or '').splitlines()[0]} |\n" for kind in told]
+    return "".join(rows)
+
+
+def routes() -> str:
+    """A row for every route of the HTTP API."""
+    rows = ["| | |\n|---|---|\n"]
+    for method, path, run in ROUTES:
+        rows.append(f"| `{method} {path}` | {inspect.getdoc(run)} |\n")
+    return "".join(rows)
+
+
+def metric_names() -> str:
+    """A row for every family, collected from a server that has done nothing yet."""
+    with tempfile.TemporaryDirectory() as place:
+        engine = LocalEngine(place, page_bytes=limits.LOG_PAGE_BYTES_MIN)
+        broker = Broker(engine, node=Node(1, "127.0.0.1", 0), auto_create=True, level=Level.COMMIT)
+        state = GateState({}, {}, 0, 0, is_ending=False)
+        house = House(broker, Settings(), 0, now_ms=lambda: 0, finish=None, state=lambda: state)  # type: ignore[arg-type]  # nothing waits here
+        families = list(Numbers(house, prometheus_client).collect())
+        engine.close()
+    rows = ["| metric | |\n|---|---|\n"]
+    for family in families:
+        labels = ",".join(family._labelnames)
+        name = family.name + ("_total" if family.type == "counter" else "") + (f"{{{labels}}}" if labels else "")
+        rows.append(f"| `{name}` | {family.documentation} |\n")
+    return "".join(rows)
+
+
 def refusals() -> str:
     """The table of `errors.py`."""
     rows = [f"| `{code}` | {meaning} |\n" for code, meaning in sorted(errors.REFUSALS.items())]
@@ -299,6 +355,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "producer_policy": lambda: policy(ProducerPolicy),
     "consumer_policy": lambda: policy(ConsumerPolicy),
     "refusals": refusals,
+    "settings": lambda: policy(Settings),
+    "sending": sending,
+    "client_errors": client_errors,
+    "routes": routes,
+    "metric_names": metric_names,
     "spark_source": lambda: spark_options(of_sink=False),
     "spark_sink": lambda: spark_options(of_sink=True),
     "spark_pipes": spark_pipes,

@@ -56,20 +56,20 @@ def server_default() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be set for a server; `docs/operating.md` has the table."""
+    """Everything that can be set for a server; `docs/guide/server.md` has this table."""
 
-    data: str = "serai-data"  # the data directory
-    host: str = "127.0.0.1"
-    port: int = 15555  # 0: any free one
-    insecure: bool = False  # listen beyond this machine although nobody has to say who he is
-    hosts: str = ""  # names, comma between, that browsers may call this server by, beside addresses and localhost
-    ack: str = "commit"  # receive or commit: when a produce is answered that does not say
-    auto_create: bool = True  # topics and subscriptions are made at first use
-    region: str = ""
-    page_bytes: int = limits.LOG_PAGE_BYTES_DEFAULT
-    connections_max: int = limits.CONNECTIONS_MAX
-    log_config: str = ""  # a TOML or JSON file for the logging module
-    log_level: str = "info"
+    data: str = "serai-data"  #: the data directory
+    host: str = "127.0.0.1"  #: the address to listen on
+    port: int = 15555  #: the port for everything; 0: any free one
+    insecure: bool = False  #: listen beyond this machine although nobody has to say who he is
+    hosts: str = ""  #: names, comma between, that browsers may call this server by, beside addresses and localhost
+    ack: str = "commit"  #: `receive` or `commit`: when a produce is answered that does not say
+    auto_create: bool = True  #: topics and subscriptions are made at first use
+    region: str = ""  #: where this server is; clients are told whether it is near them
+    page_bytes: int = limits.LOG_PAGE_BYTES_DEFAULT  #: length of the page files of new partitions, a power of two
+    connections_max: int = limits.CONNECTIONS_MAX  #: guests at a time; the others wait
+    log_config: str = ""  #: a TOML or JSON file for Python's `logging`
+    log_level: str = "info"  #: `debug`, `info`, `warning` or `error`
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 

@@ -73,8 +73,8 @@ def run(command: list[str], folder: Path, around: dict[str, str]) -> subprocess.
 
 
 def test_readme_and_guide_have_code() -> None:
-    assert with_blocks("python") == ["README.md", "docs/guide/queue.md"]
-    assert with_blocks("sh") == ["README.md", "docs/guide/commands.md"]
+    assert with_blocks("python") == ["README.md", *(f"docs/guide/{name}.md" for name in ("client", "queue", "server"))]
+    assert with_blocks("sh") == ["README.md", "docs/guide/commands.md", "docs/guide/server.md"]
 
 
 @pytest.mark.parametrize("name", with_blocks("python"))

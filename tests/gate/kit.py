@@ -30,6 +30,7 @@ class Running:
     data: Path
     flags: tuple[str, ...] = ()
     before: tuple[str, ...] = ()  # a command that starts the server, as `prlimit --nofile=64`
+    bounds: dict[str, float] = field(default_factory=dict)  # of `serai.limits`, for this server only
     process: subprocess.Popen[str] = field(init=False)
     port: int = field(init=False)
     said: list[str] = field(default_factory=list)
@@ -43,7 +44,12 @@ class Running:
 
     def start(self) -> None:
         """Start it and wait until it says that it is ready."""
-        command = [*self.before, *COMMAND, "--data", str(self.data), "--port", "0", *self.flags]
+        words = list(COMMAND)
+        words[-2] = (
+            "".join(f"import serai.limits; serai.limits.{name} = {value}; " for name, value in self.bounds.items())
+            + words[-2]
+        )
+        command = [*self.before, *words, "--data", str(self.data), "--port", "0", *self.flags]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=SERVER_ENVIRONMENT)
         assert self.process.stderr is not None
         for line in self.process.stderr:

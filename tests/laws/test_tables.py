@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
-NAMED = sorted(set(re.findall(r"`((?:\w+/)?test_\w+\.py)(?:::([\w.]+))?`", PAGE)))
+NAMED = sorted(set(re.findall(r"`((?:\w+/)*test_\w+\.py)(?:::([\w.]+))?`", PAGE)))
 CELLS = re.findall(r"`\[(\w+-\w+)\]`", PAGE)
 
 

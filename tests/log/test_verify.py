@@ -113,6 +113,16 @@ def test_progress_ends_at_the_total(tmp_path: Path) -> None:
     assert heard == sorted(heard)
 
 
+@pytest.mark.parametrize(
+    "others", [["notes.txt"], ["epoch", "lock", "p", "s"]], ids=["mine", "data without its format"]
+)
+def test_directory_of_other_things_is_refused(others: list[str], tmp_path: Path) -> None:
+    for name in others:
+        (tmp_path / name).mkdir()
+    with pytest.raises(serai.Misuse, match=rf"neither a queue nor a data directory of serai: {others[0]} is there"):
+        verify(tmp_path)
+
+
 def test_verifying_beside_a_writer_finds_nothing(tmp_path: Path) -> None:
     stop = threading.Event()
     with (

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 class Sending(TypedDict, total=False):
     """How a producer sends."""
 
-    level: Literal["commit", "receive", "none"]  # what an outcome means: on the disk, in the log, nothing
-    batch_count: int  # messages after which a request is sent
-    batch_bytes: int  # bytes after which it is
-    linger_s: float  # how long it waits for more; 0: every call is a request
-    window_bytes: int  # what may be without an outcome before `send` waits
-    compression: Literal["zlib"] | None
-    timeout_s: float  # from `send` to the outcome
+    level: Literal["commit", "receive", "none"]  #: what an outcome means: on the disk, in the log, nothing
+    batch_count: int  #: messages after which a request is sent
+    batch_bytes: int  #: bytes after which it is
+    linger_s: float  #: how long it waits for more; 0: every call is a request
+    window_bytes: int  #: what may be without an outcome before `send` waits
+    compression: Literal["zlib"] | None  #: of requests as a whole
+    timeout_s: float  #: from `send` to the outcome
 
 
 MANNER: dict[str, Any] = {

@@ -30,6 +30,7 @@ from serai.log.format import (
     CHECKSUMS,
     COMPRESSED,
     DATA,
+    FORMAT_FILE,
     PUBLISHED,
     SLOT,
     SLOT_BYTES,
@@ -41,7 +42,7 @@ from serai.log.format import (
     name_text,
 )  # fmt: skip
 from serai.log.lock import try_lock, unlock
-from serai.log.place import Entry, Place, entries, folders, gaps, page_names, stretches
+from serai.log.place import Entry, Place, entries, folders, gaps, kind_of, page_names, stretches
 from serai.log.seal import DataFiles
 from serai.log.store import sync_directory
 from serai.log.supply import ReaderSupply
@@ -111,6 +112,7 @@ def verify(path: str | os.PathLike[str], *, checksum: str | None = None, progres
     if checksum is not None and checksum not in CHECKSUMS:
         raise Misuse(f"checksum is {checksum!r}; it is {' or '.join(map(repr, CHECKSUMS))} or None")
     place = Place(path)
+    _refuse_others(place.path)
     report = Report(str(place.path), "multi" if place.shared else "single", place.page_bytes if place.lengths else 0)
     _check_lengths(place, report)
     _check_numbers(place, report)
@@ -123,6 +125,16 @@ def verify(path: str | os.PathLike[str], *, checksum: str | None = None, progres
     elif (checksum or report.checksums) and walk.unsummed:
         report.notes.append(f"{walk.unsummed} messages have no checksum")
     return report
+
+
+def _refuse_others(path: Path) -> None:
+    """A directory that holds other things and no page was not meant, or lost what says what it is."""
+    others = [name for name in sorted(os.listdir(path)) if not name.endswith(".new")]
+    if others and not kind_of(path):
+        raise Misuse(
+            f"{path} is neither a queue nor a data directory of serai: {others[0]} is there, but no page of a queue and no "
+            f"'{FORMAT_FILE}' file. Give the directory that was meant, or put that file back from a copy"
+        )
 
 
 def _check_lengths(place: Place, report: Report) -> None:

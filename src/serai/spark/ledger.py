@@ -24,9 +24,10 @@ import os
 import shutil
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from serai._core.crc import crc32c
 from serai._core.entries import HOUSE
@@ -139,7 +140,7 @@ class Entry:
 
 def commit(data: Path, writer: str, batch: int, files: Sequence[Path], *, once: bool) -> bool:
     """Makes staged files visible; False when this batch was there already."""
-    with _engine(data) as engine:
+    with engine_of(data) as engine:
         ledger = engine.state(STATE)
         key = writer.encode()
         raw = ledger.get(key)
@@ -158,16 +159,17 @@ def commit(data: Path, writer: str, batch: int, files: Sequence[Path], *, once: 
     return not done
 
 
-def _engine(data: Path) -> LocalEngine:
+def engine_of(data: Path, patience_s: float | None = None) -> LocalEngine:
     """The engine of the directory, once whoever has it is done: other queries commit here too."""
-    deadline = time.monotonic() + PATIENCE_S
+    patience_s = PATIENCE_S if patience_s is None else patience_s
+    deadline = time.monotonic() + patience_s
     while True:
         try:
             return LocalEngine(data)
         except Locked:
             if time.monotonic() > deadline:
                 raise Locked(
-                    f"{data} is held by another process for more than {PATIENCE_S:.0f} s: a server works there. Stop it, or "
+                    f"{data} is held by another process for more than {patience_s:.0f} s: a server works there. Stop it, or "
                     "write to a directory of its own"
                 ) from None
             time.sleep(0.02)
@@ -184,8 +186,10 @@ def _ends(engine: LocalEngine, files: Sequence[Path]) -> tuple[tuple[str, int], 
     return tuple((name, engine.open(name).end) for name in names)
 
 
-def make_topics(engine: LocalEngine, topics: Sequence[str]) -> dict[str, list[str]]:
-    """The partitions of these topics; one that is not in the catalogue is put there, with one partition.
+def make_topics(
+    engine: LocalEngine, topics: Sequence[str], partitions: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, list[str]]:
+    """The partitions of these topics; one that is not in the catalogue is put there, with one partition or as many as told.
 
     A folder in the catalogue's place is a topic too: one that was made without it.
     """
@@ -196,9 +200,10 @@ def make_topics(engine: LocalEngine, topics: Sequence[str]) -> dict[str, list[st
     pairs = []
     for topic in topics:
         if topic not in known and topic not in loose:
-            value = {"name": topic, "partitions": 1, "table": {}, "epoch": engine.epoch, "changed_ms": _now_ms()}
+            count = partitions.get(topic, 1)
+            value = {"name": topic, "partitions": count, "table": {}, "epoch": engine.epoch, "changed_ms": _now_ms()}
             pairs.append((f"topic/{fresh}".encode(), json.dumps(value, ensure_ascii=False).encode()))
-            known[topic] = (fresh, 1)
+            known[topic] = (fresh, count)
             fresh += 1
     if pairs:
         ids = json.dumps({"next": fresh, "epoch": engine.epoch}).encode()

@@ -19,6 +19,18 @@ EACH = pytest.mark.parametrize("form", [SEED, REAL, HOUSE], ids=["seed", "real",
 
 
 @EACH
+def test_requests_of_one_read_are_stored_as_one_set(tmp_path: Path, form: Form) -> None:
+    with Parlour(tmp_path) as parlour:
+        guest = parlour.visitor(form)
+        guest.ask(commands.FetchCluster(topics=["t", "u"], app="shop"))
+        asked = [commands.ProduceMessage(topics=[guest.produced(topic, b"%d" % at)], app="shop")
+                 for topic in ("t", "u") for at in range(50)]  # fmt: skip
+        replies = guest.say(*asked)
+        assert [guest.indexes(reply.body.data[0]) for reply in replies] == [[at] for at in range(50)] * 2  # type: ignore[union-attr]  # each is placed
+        assert (parlour.broker.produced_sets, parlour.broker.produced_messages) == (2, 100)
+
+
+@EACH
 def test_what_is_produced_is_fetched_and_acknowledged_once(tmp_path: Path, form: Form) -> None:
     with Parlour(tmp_path) as parlour:
         guest = parlour.visitor(form)

@@ -9,6 +9,8 @@
     metrics    a log -> counts and delays    rows: what all of these read, and show
     fold       events -> a table by key      taking: its words;  snapshot: a table replaced whole;  batches: their positions
     audit      a log, files -> findings      looking: what the tasks look at;  shelves: the files of an archive
+    search     log and archive -> messages   wanted: topics and times, and which files have them
+    replay     an archive -> a log           lakestream: an archive as a stream
 
 A module named in `MODULES` declares a pipeline and imports Spark only when it runs, so that lists, help and
 documents are made of the declarations without it.
@@ -21,6 +23,8 @@ MODULES = {
     "metrics": "Metrics",
     "fold": "Fold",
     "audit": "Audit",
+    "search": "Search",
+    "replay": "Replay",
 }
 
 

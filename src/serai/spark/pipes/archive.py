@@ -118,9 +118,10 @@ class Made:
 
     def commit(self, frame: DataFrame, batch: int) -> None:
         from serai.spark.pipes.lake import File
+        from serai.spark.pipes.place import query_of
 
-        query = json.loads((self.job.place / "spark" / "metadata").read_text(encoding="utf-8"))["id"]
-        self.files += self.lake.commit(query, batch, [File(**row.asDict()) for row in frame.collect()])
+        files = [File(**row.asDict()) for row in frame.collect()]
+        self.files += self.lake.commit(query_of(self.job.place), batch, files)
         self.tell()
         self.join()
 
@@ -160,22 +161,29 @@ class Made:
         return [rows[topic] for topic in sorted(rows)]
 
 
-def load(spark: SparkSession, to: str) -> DataFrame:
-    """The messages of an archive: the files its manifests name, none of a run that is still at work."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-    from pyspark.sql.types import DateType, StringType
-
-    from serai.spark import columns
-    from serai.spark.options import read_options
-    from serai.spark.pipes.export import KEPT
+def existing(to: str) -> Lake:
+    """An archive that is there."""
     from serai.spark.pipes.lake import Lake
 
     lake = Lake(to)
     if not lake.exists():
         raise Misuse(f"{lake.root} is no archive: it has no manifests; `serai pipe run archive --to` makes one")
-    kept = columns.shape_of(read_options({"logDir": str(lake.root), "columns": KEPT})).schema
-    schema = from_arrow_schema(kept).add("topic", StringType()).add("day", DateType())
-    paths = [str(lake.root / one.path) for one in lake.files() if one.path]
+    return lake
+
+
+def load(spark: SparkSession, to: str) -> DataFrame:
+    """The messages of an archive: the files its manifests name, none of a run that is still at work."""
+    return frame_of(spark, to, existing(to).files())
+
+
+def frame_of(spark: SparkSession, to: str, files: Sequence[File]) -> DataFrame:
+    """The messages of these files of an archive."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from serai.spark.pipes.delta import arrow_schema
+
+    schema, root = from_arrow_schema(arrow_schema()), Path(to).absolute()
+    paths = [str(root / one.path) for one in files if one.path]
     if not paths:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).option("basePath", str(lake.root)).parquet(*paths)
+    return spark.read.schema(schema).option("basePath", str(root)).parquet(*paths)

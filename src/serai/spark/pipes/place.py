@@ -95,6 +95,12 @@ def read(path: Path) -> dict[str, Any] | None:
     return found
 
 
+def query_of(path: Path) -> str:
+    """The query whose checkpoint lies in a place: its name for ever."""
+    found: str = json.loads((path / CHECKPOINT / "metadata").read_text(encoding="utf-8"))["id"]
+    return found
+
+
 def look(path: Path) -> list[dict[str, Any]]:
     """Every place in a directory and up to three folders below it, with whether it is at work now."""
     found = []

@@ -5,10 +5,13 @@ Bytes of a key are shown as text where they are text, else as hexadecimal digits
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import TimestampType
 
 from serai.errors import Misuse
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
+
+HEX = re.compile(r"0x(?:[0-9A-Fa-f]{2})+")
 
 
 def log_rows(spark: SparkSession, data: str, columns: str, **options: str | None) -> DataFrame:
@@ -31,6 +36,25 @@ def log_rows(spark: SparkSession, data: str, columns: str, **options: str | None
 def as_text(column: Column) -> Column:
     """Bytes for people."""
     return f.coalesce(f.try_validate_utf8(column.cast("string")), f.concat(f.lit("0x"), f.hex(column)))
+
+
+def of_key(text: str) -> Column:
+    """Whether a key is the one people see as this text: its own bytes, or those it spells in hexadecimal digits."""
+    own = f.col("key") == f.lit(text.encode())
+    return own | (f.col("key") == f.lit(bytes.fromhex(text[2:]))) if HEX.fullmatch(text) else own
+
+
+def matching(regex: str, codec: str) -> Column:
+    """Whether a value, as text, has something that a regular expression of Python matches."""
+    compiled = re.compile(regex)
+
+    def look(values: pa.Array) -> pa.Array:
+        found = (None if raw is None else compiled.search(raw.decode(codec, "replace")) for raw in values.to_pylist())
+        return pa.array([one is not None for one in found], pa.bool_())
+
+    kind: Any = arrow_udf  # its types want an argument that its code warns of
+    matched: Column = kind(look, "boolean")("value")
+    return matched
 
 
 def first_rows(frame: DataFrame, most: int, *order: Column) -> list[dict[str, Any]]:

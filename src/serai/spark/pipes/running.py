@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from serai.errors import Misuse, SeraiError
@@ -94,9 +95,12 @@ def _finished(pipe: Pipe, job: Run, place: places.Place | None) -> Outcome:
 def _session(pipe: Pipe, asked: Asked) -> Iterator[SparkSession]:
     running = SparkSession.getActiveSession()
     made = session(name=f"serai pipe {pipe.name}", master=asked.master, confs=asked.confs)
+    echo = PySparkLogger.getLogger("SQLQueryContextLogger")  # prints what it raises, with all of Java below it
+    said, echo.disabled = echo.disabled, True
     try:
         yield made
     finally:
+        echo.disabled = said
         if made is not running:
             made.stop()
 
