@@ -19,12 +19,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from serai.cli import main
 from serai.errors import Locked, Misuse
+from serai.log.engine import Level
 from serai.log.local import LocalEngine
 from serai.log.view import View
 from serai.spark.pipes.lake import File, Lake
 from serai.spark.pipes.lakestream import LakeStream, Piece, Reading, Stop
 from serai.spark.pipes.replay import Replay
 from serai.spark.pipes.wanted import Wanted
+from tests.core.dressing import encoded
+from tests.oracle.messages import HOUSE, JAFKA, REAL, SEED, Entry, text_of
 from tests.spark.keeping import HOUR_MS, Kept, archive, done, message, topics, write
 from tests.spark.kit import SECONDS, load, numbered
 from tests.spark.test_faults import START_S, below
@@ -175,6 +178,30 @@ def test_archive_of_a_queue_comes_into_a_log(spark: SparkSession, fill: Callable
     archive(fill(numbered(0, 30)), tmp_path / "lake")
     replay(tmp_path / "lake", tmp_path / "again")
     assert came(spark, tmp_path / "again") == {("orders", 0): [(None, body, 0, []) for body in numbered(0, 30)]}
+
+
+def test_messages_of_other_doors_keep_business_id_attributes_and_send_time(spark: SparkSession, tmp_path: Path) -> None:
+    attributes = ((b"colour", b"red"), (b"size", b"7"))
+    entries = {
+        HOUSE: Entry(HOUSE, b"own", b"k1", headers=attributes, send_time=11, priority=3, flag=9),
+        SEED: Entry(SEED, b"seed", b"k2", attributes=text_of(attributes), send_time=12, priority=4, flag=9),
+        REAL: Entry(REAL, b"real", b"", attributes=text_of(attributes), send_time=13),
+        JAFKA: Entry(JAFKA, b"jafka"),
+    }
+    with LocalEngine(tmp_path / "data") as engine:
+        log = engine.open("orders")
+        for dress, entry in entries.items():
+            log.append(encoded([entry]), dress, level=Level.RECEIVE, now_ms=1000)
+        log.commit()
+    archive(tmp_path / "data", tmp_path / "lake")
+    replay(tmp_path / "lake", tmp_path / "again")
+    headers = [("colour", b"red"), ("size", b"7")]
+    assert came(spark, tmp_path / "again") == {
+        ("orders", 0): [
+            (b"k1", b"own", 11, headers), (b"k2", b"seed", 12, headers), (None, b"real", 13, headers),
+            (None, b"jafka", 0, []),
+        ]
+    }  # fmt: skip
 
 
 # ---- refused ------------------------------------------------------------------------------------------------

@@ -146,16 +146,24 @@ def test_bodies_are_shown_as_text_or_digits_and_kept_as_they_are(
         done(Search(**places(place), to=str(to)))
 
 
-def test_topic_that_was_made_again_has_its_old_messages_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_topic_that_was_made_again_or_removed_has_its_old_messages(spark: SparkSession, tmp_path: Path) -> None:
     data, lake = tmp_path / "data", tmp_path / "lake"
-    write(data, {"orders": ("orders", 0)}, 0, 20)
+    write(data, {"orders": ("orders", 0), "payments": ("payments", 0)}, 0, 20)
     archive(data, lake)
     shutil.rmtree(data)
     write(data, {"orders": ("orders", 0)}, 10, 15)  # other messages at the positions 0 to 5
     found = rows(find(spark, data=str(data), lake=str(lake)))
-    old = [("orders", 0, at, message("orders", 0, at).value, "archive") for at in range(20)]
+    old = [
+        (topic, 0, at, message(topic, 0, at).value, "archive") for topic in ("orders", "payments") for at in range(20)
+    ]
     new = [("orders", 0, at, message("orders", 0, at + 10).value, "log") for at in range(5)]
     assert sorted((*row[:3], *row[4:]) for row in found) == sorted(old + new)
+    told = done(Search(data=str(data), lake=str(lake), topics=("payments",), most=1))
+    assert (
+        told.words == "20 messages, 0 in the log; the first 1 of 20 rows are shown; 1 of 2 archive files were not read"
+    )
+    told = done(Search(lake=str(lake), since="now-1m"))
+    assert (told.words, told.rows) == ("0 messages, 0 in the log; 2 of 2 archive files were not read", [])
 
 
 def test_queue_and_its_archive_are_one_until_it_is_made_again(

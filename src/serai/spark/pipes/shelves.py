@@ -23,9 +23,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from serai._core.crc import crc32c
-from serai.errors import Corrupt, Misuse
+from serai.errors import Corrupt
 from serai.spark import columns
 from serai.spark.options import Options, read_options
+from serai.spark.pipes.archive import existing
 from serai.spark.pipes.export import KEPT, epoch_of
 from serai.spark.pipes.lake import File, Lake
 from serai.spark.pipes.looking import BEHIND, FILE, NOTE, Asked, Piece, Place, Row, merged, trouble
@@ -54,7 +55,7 @@ class Shelves:
         self.asked = asked
         self.told = told
         self.root = Path(asked.lake or "")
-        files = [] if asked.lake is None else self._read(Lake(asked.lake))
+        files = [] if asked.lake is None else self._read(existing(asked.lake))
         self.files = [one for one in files if asked.wants(one.topic)]
 
     @property
@@ -62,10 +63,6 @@ class Shelves:
         return {one.topic for one in self.files}
 
     def _read(self, lake: Lake) -> list[File]:
-        if not lake.exists():
-            raise Misuse(
-                f"--lake {lake.root} is no archive: it has no manifests; `serai pipe run archive --to` makes one"
-            )
         try:
             return lake.files()
         except Corrupt as error:
