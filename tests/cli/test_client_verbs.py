@@ -97,6 +97,18 @@ def test_consume_says_where_it_waits_and_how_to_begin_anew(run: Ask) -> None:
     assert run("consume", "places", "--group", "g", "--timeout", "0.1", "--from", "end").lines == []
 
 
+def test_consume_and_tail_say_what_they_wait_for(run: Ask) -> None:
+    run("produce", "awaited", "x")
+    first = run("consume", "awaited", "--count", "1", "--server", run.where.replace("127.0.0.1", "localhost"))
+    assert "--from start --server localhost:" in first.err
+    assert "nothing is new" not in first.err
+    for verb, said in (("consume", "nothing is new, it waits until Ctrl-C"), ("tail", "from now on, until Ctrl-C")):
+        process = run.start(verb, "awaited")
+        assert process.stderr is not None
+        assert said in process.stderr.readline().decode()
+        assert interrupt(process).code == 130
+
+
 def test_consume_that_gets_too_few_has_code_5(run: Ask) -> None:
     run("produce", "few", "x")
     done = run("consume", "few", "--count", "2", "--timeout", "0.2")

@@ -91,6 +91,13 @@ def test_taken_port_is_refused_in_words_and_nothing_is_made(server: Running, tmp
     assert not (tmp_path / "other").exists()
 
 
+def test_address_of_another_machine_is_refused_with_one_that_is_here(tmp_path: Path) -> None:
+    done = attempt("--data", str(tmp_path / "d"), "--port", "0", "--host", "203.0.113.1", "--insecure")
+    assert done.returncode == 1
+    assert "203.0.113.1 is no address of this machine" in done.stderr
+    assert "try: serai server --host 127.0.0.1" in done.stderr
+
+
 def test_open_address_is_refused_unless_insecure_is_said(tmp_path: Path) -> None:
     done = attempt("--data", str(tmp_path / "d"), "--port", "0", "--host", "0.0.0.0")
     assert done.returncode == 2

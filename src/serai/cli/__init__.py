@@ -40,7 +40,7 @@ from serai.cli.tail import add as add_tail
 from serai.cli.terminal import FAILED, INTERRUPTED, NOT_ALLOWED, TIMED_OUT, UNREACHABLE, USAGE, Failure, Talk
 from serai.cli.verify import add as add_verify
 
-SOON = "Run `serai queue VERB --help` for the options and an example of each verb."
+SOON = "Run `serai NOUN --help`, `serai NOUN VERB --help`: each ends with an example."
 
 
 def build() -> Parser:

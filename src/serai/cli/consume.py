@@ -6,7 +6,7 @@ import time
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from serai.cli.parser import OF_MESSAGES, Parser, add_output, add_server, amount, moment, seconds
+from serai.cli.parser import OF_MESSAGES, Parser, add_output, add_server, amount, moment, same_server, seconds
 from serai.cli.terminal import TIMED_OUT, counted, data
 
 if TYPE_CHECKING:
@@ -60,9 +60,13 @@ def consume(args: Namespace) -> int:
 
 def _where(args: Namespace, consumer: Consumer) -> str:
     """Where it waits, and how to begin anew."""
-    places = ", ".join(f"partition {each.partition} at {each.index:,} of {each.end:,}" for each in consumer.standing())
-    again = f"serai consume {args.topic} --group {args.group} --from start"
-    return f"group {args.group} of {args.topic}: {places}; all over again: {again}"
+    standing = consumer.standing()
+    places = ", ".join(f"partition {each.partition} at {each.index:,} of {each.end:,}" for each in standing)
+    waits = "; nothing is new, it waits until Ctrl-C" if all(each.index == each.end for each in standing) else ""
+    again = f"serai consume {args.topic} --group {args.group} --from start{same_server(args)}"
+    return (
+        f"group {args.group} of {args.topic}: {places}{waits if args.timeout is None else ''}; all over again: {again}"
+    )
 
 
 def _summary(args: Namespace) -> str:

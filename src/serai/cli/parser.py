@@ -169,6 +169,13 @@ def add_server(parser: Parser) -> None:
     )
 
 
+def same_server(args: argparse.Namespace) -> str:
+    """What a command that is shown has to say to reach the same server; nothing, if it would anyway."""
+    from serai.config import server_default
+
+    return "" if args.server == server_default() else f" --server {args.server}"
+
+
 def moment(text: str) -> "int | str | datetime":
     """A place in a topic: start, end, an index, or how long ago: 90s, 10m, 2h, 7d."""
     if text in ("start", "end"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import TYPE_CHECKING
 
@@ -63,11 +64,9 @@ def serve(args: Namespace) -> int:
     try:
         run(settings, lambda server: announce(server, args.talk))
     except Taken as error:
-        raise Failure(
-            "cannot start the server",
-            str(error),
-            f"end that one, or: {args.parser.prog} --port {settings.port + 1 or 0}",
-        ) from error
+        busy = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
+        other = f"end that one, or: {args.parser.prog} --port 0" if busy else f"{args.parser.prog} --host 127.0.0.1"
+        raise Failure("cannot start the server", str(error), other) from error
     except Locked as error:
         raise Failure("cannot start the server", str(error), f"{args.parser.prog} --data another-directory") from error
     return 0

@@ -50,7 +50,10 @@ def tail(args: Namespace) -> int:
     args.talk.summary = lambda: f"stopped after {counted(count)}"
     with Client(args.server) as client, data() as out:
         readers = [client.reader(topic, start=args.since) for topic in args.topics]
-        args.talk.detail(f"watching {', '.join(args.topics)}")
+        if args.since == "end":
+            args.talk.say(
+                f"what comes to {', '.join(args.topics)} from now on, until Ctrl-C; what was before: --since start"
+            )
         out.write(heads(args.output, named=named))
         out.flush()
         for message in _messages(readers, args.timeout):
