@@ -35,6 +35,7 @@ WINDOW = 1000
 SIZES = (100, 1024)
 FETCH_COUNTS = (1000, 10_000)  # Redis may choose
 SINK_BYTES = 1 << 20
+PRODUCED = {100: 2_000_000, 1024: 350_000}  # with all they take up, less than the memory that is warmed before a turn
 
 
 @dataclass
@@ -110,7 +111,7 @@ def produce_own(bench: Bench, peer: Peer) -> None:
     for name, form in FORMS.items():
         for size in SIZES:
             make = partial(peer.produce, body_of(size), 200, form=form)
-            bench.load(PRODUCE.format(size), peer, make, 4_000_000 if size < 500 else 800_000, name=name)
+            bench.load(PRODUCE.format(size), peer, make, PRODUCED[size], name=name)
         make = partial(peer.produce, body, 1, form=form, frames=200)
         bench.load(PRODUCE_PIPED, peer, make, 1_000_000, name=name)
         bench.load(PRODUCE_ALONE, peer, partial(peer.produce, body, 1, form=form), 10_000, name=name, window=1)

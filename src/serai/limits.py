@@ -19,6 +19,7 @@ SLOT_WINDOW_FIRST = 64 * KIB
 SLOT_WINDOW_MAX = 4 * MIB
 RESIDENT_WINDOW_MIN = 2 * MIB  # from this window on the pages ahead are made resident by the helper thread
 
+PREPARED_BYTES = 8 * MIB  # of the next page of a busy writer, made ready before it is wanted
 TOUCH_FIRST = 16 * KIB  # bytes a quiet writer makes writable at a time; doubles
 TOUCH_MAX = 1 * MIB
 KERNEL_RUN = 2 * MIB  # memory pages the kernel holds as one, at most

@@ -20,6 +20,7 @@ cdef class Page:
     cdef char* base
     cdef readonly Py_ssize_t length
     cdef readonly bint writable
+    cdef bint shared
 
 cdef class Appender:
     cdef object supply                       # the log's side: data(), slots(), close(), force()

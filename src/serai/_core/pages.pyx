@@ -34,7 +34,7 @@ cdef extern from "atomics.h" nogil:
     int madvise(void* addr, size_t length, int advice)
     void* MAP_FAILED
     int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE
-    int MADV_POPULATE_WRITE, MADV_RANDOM
+    int MADV_POPULATE_WRITE, MADV_RANDOM, MADV_DONTNEED
 
 cdef extern from "unistd.h" nogil:
     int syncfs(int fd)
@@ -136,6 +136,7 @@ cdef class Page:
         self.base = <char*>base
         self.length = length
         self.writable = writable
+        self.shared = fd >= 0
 
     def __dealloc__(self):
         if self.base != NULL:
@@ -170,6 +171,13 @@ cdef class Page:
                     p += 4096
         if failed:
             raise OSError(failed, "the file system cannot make these bytes writable")
+
+    def leave(self):
+        """Gives the memory of this mapping back; the bytes stay in the file, and come again if touched.  Runs without the GIL."""
+        if not self.writable or not self.shared:
+            raise ValueError("private zeros would lose what was written")
+        with nogil:
+            madvise(self.base, self.length, MADV_DONTNEED)
 
     def one_by_one(self):
         """From now on a touch brings in one memory page, not a run of them that may need more blocks."""

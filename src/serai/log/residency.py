@@ -1,4 +1,4 @@
-"""Makes pages resident ahead of busy writers: one thread of the process, asleep until it is asked.
+"""Makes pages resident ahead of busy writers, and tidies behind them: one thread of the process, asleep until it is asked.
 
 The first touch of a page costs more than all else a writer does (benchmarks/queue.py prints it), so a
 writer that has shown to be busy asks for the stretch it will reach next.  The thread works without the
@@ -12,10 +12,11 @@ Invariants
 import os
 import queue
 import threading
+from collections.abc import Callable
 
 from serai._core.pages import Page
 
-STEP = 4 << 20
+STEP = 1 << 20  # the writer may use each as it is done
 
 
 class Ask:
@@ -40,7 +41,7 @@ class Ask:
         self._page = None
 
 
-_asks: queue.SimpleQueue[Ask] = queue.SimpleQueue()
+_asks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 _thread: threading.Thread | None = None
 _start = threading.Lock()
 
@@ -56,18 +57,23 @@ os.register_at_fork(after_in_child=_forget)
 
 def ask(page: Page, *, start: int, stop: int) -> Ask:
     """Asks for the bytes start..stop of a page; returns at once."""
-    global _thread
     wish = Ask(page, start=start, stop=stop)
-    _asks.put(wish)
+    later(wish.work)
+    return wish
+
+
+def later(work: Callable[[], None]) -> None:
+    """Has something done that would hold a writer up, and that it need not know the end of; it must not raise."""
+    global _thread
+    _asks.put(work)
     if _thread is None:
         with _start:
             if _thread is None:
                 _thread = threading.Thread(target=_work, name="serai-residency", daemon=True)
                 _thread.start()
-    return wish
 
 
 def _work() -> None:
     asks = _asks
     while True:
-        asks.get().work()
+        asks.get()()

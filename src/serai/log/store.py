@@ -16,6 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from mmap import PAGESIZE
 from pathlib import Path
 
@@ -203,6 +204,23 @@ class PageFiles:
         """One of them; its bytes are old ones, so only a stream whose records are summed keeps any."""
         return next(iter(self.spares()), None) if self.held else None
 
+    def prepare(self, number: int, *, window: int) -> None:
+        """Makes a spare for a page that will be wanted soon, its first bytes in memory; if that fails, who wants it makes it."""
+        if not self.held or self.spares():
+            return
+        path = self.path(number)
+        made = new_name(path)
+        with suppress(OSError):
+            fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            try:
+                reserve(fd, 0, min(window, self.page_bytes))
+                os.ftruncate(fd, self.page_bytes)
+                os.posix_fadvise(fd, 0, window, os.POSIX_FADV_WILLNEED)
+                os.rename(made, path.with_name(path.name + SPARE))
+            finally:
+                os.close(fd)
+                made.unlink(missing_ok=True)
+
     def give_up(self, number: int, *, keep: bool) -> None:
         """Removes a page, or keeps its file as a spare if nobody reads it any more."""
         path = self.path(number)
@@ -279,6 +297,8 @@ class Runway:
         self.made = False  # a file appeared since the last force
         self._lock = lock
         self._page: Page | None = None
+        self._left: Page | None = None  # the page before, until the helper is told to leave it
+        self._prepared = -1  # the page the helper was asked to make
         self._reserved = 0
         self._ready = 0
         self._step = limits.TOUCH_FIRST
@@ -310,6 +330,8 @@ class Runway:
         file = OpenPage(fd, number)
         page = Page(fd, self.files.page_bytes, True)
         self.made = self.made or fresh
+        self._left = self._page if self.window >= limits.RESIDENT_WINDOW_MIN else None
+        self._step = limits.TOUCH_FIRST
         # all at once, for an interrupt; what is reserved already costs nothing to reserve again
         self._file, self._page, self._ask, self._reserved, self._ready = file, page, None, position, position
 
@@ -369,6 +391,13 @@ class Runway:
     def _ask_helper(self, page: Page) -> None:
         if self._ask is None or self._ask.done >= self._ask.stop:
             self._ask = residency.ask(page, start=self._ready, stop=self._reserved)
+        if self._reserved >= self.files.page_bytes and self._prepared <= self.number:
+            self._prepared = self.number + 1
+            if self._free() >= self.files.page_bytes + limits.DISK_FREE_SCARCE:
+                residency.later(partial(self.files.prepare, self._prepared, window=limits.PREPARED_BYTES))
+        if self._left is not None:
+            residency.later(self._left.leave)  # to take a long page out of memory's tables costs milliseconds
+            self._left = None
 
     def force(self) -> None:
         """Brings every page written since the last force to the disk."""
@@ -399,7 +428,7 @@ class Runway:
 
     def release(self) -> None:
         """Lets the current page go."""
-        self._file, self._page, self._ask = NO_PAGE, None, None
+        self._file, self._page, self._left, self._ask = NO_PAGE, None, None, None
 
 
 NO_PAGE = OpenPage(-1, -1)
