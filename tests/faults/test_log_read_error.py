@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from serai.errors import Failed
 from serai.log.engine import Level
 from serai.log.partition import open_partition
 from tests.faults.disks import mount_image, run, unmount
@@ -24,6 +25,8 @@ from tests.oracle.messages import HOUSE, Entry
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from serai.log.partition import Partition
 
 PAGE_BYTES = 1 << 16
 MESSAGES = 1500
@@ -78,8 +81,12 @@ view = View(folder)
 
 def fill(path: Path) -> None:
     with open_partition(path, page_bytes=PAGE_BYTES) as log:
-        for at in range(MESSAGES):
-            log.append(oracle.encode(Entry(HOUSE, b"%d " % at * 40)), HOUSE, level=Level.RECEIVE, now_ms=at)
+        append_all(log)
+
+
+def append_all(log: Partition) -> None:
+    for at in range(MESSAGES):
+        log.append(oracle.encode(Entry(HOUSE, b"%d " % at * 40)), HOUSE, level=Level.RECEIVE, now_ms=at)
 
 
 def lost_of(folder: Path, name: str, kept: int, *, one_by_one: bool) -> range:
@@ -134,6 +141,34 @@ def test_disk_that_does_not_give_a_page_is_damage_and_no_signal(name: str, tmp_p
             (disk / "one" / name).read_bytes()
         for one_by_one in (False, True):
             read_over_damage(disk / "one", name, lost[one_by_one], one_by_one=one_by_one)
+    finally:
+        unmount(disk)
+
+
+def test_what_the_disk_does_not_give_is_not_cut_when_a_log_is_opened(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    image = mount_image("ext4", disk)
+    try:
+        log = open_partition(disk / "one", page_bytes=PAGE_BYTES)
+        append_all(log)
+        log.commit()
+        log.abandon()
+        end = move_behind_all(disk, disk / "one" / "1.qd", KEPT)
+        unmount(disk)
+        with open(image, "rb") as file:
+            gone = os.pread(file.fileno(), image.stat().st_size - end, end)
+        size = image.stat().st_size
+        assert run("mount", "-o", "loop", image, disk)
+        os.truncate(image, end)
+        before = [path.read_bytes() for path in sorted((disk / "one").glob("*.q[xr]"))]
+        with pytest.raises(Failed, match=r"did not give .* open the log again"):
+            open_partition(disk / "one")
+        assert [path.read_bytes() for path in sorted((disk / "one").glob("*.q[xr]"))] == before
+        os.truncate(image, size)
+        with open(image, "r+b") as file:  # the disk is well again
+            os.pwrite(file.fileno(), gone, end)
+        with open_partition(disk / "one") as log:
+            assert log.end == MESSAGES
     finally:
         unmount(disk)
 

@@ -31,6 +31,7 @@ class TrailSupply(Protocol):
 @final
 class Trail:
     sure_from: int
+    unread: bool
     def __new__(
         cls, supply: TrailSupply, *, page_bytes: int, identity: int, sure_from: int, inflated_max: int, depth_max: int
     ) -> Trail: ...

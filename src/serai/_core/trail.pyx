@@ -68,6 +68,7 @@ cdef class Trail:
     cdef int64_t mask
     cdef uint32_t identity
     cdef public int64_t sure_from        # record index offset; records from here on were checked
+    cdef public bint unread              # the disk did not give something; stays until somebody takes it back
     cdef dict sure                       # page of the record index -> a bit for each record below that
     cdef dict fitting                    # the same: records whose slots were compared with their messages
     cdef dict reached                    # page of an index -> a bit for each memory page that the disk gave
@@ -371,7 +372,9 @@ cdef class Trail:
         """Whether these bytes can be had: a disk that fails, or a file cut short, would be a signal later."""
         cdef uint64_t start = <uint64_t>p & ~<uint64_t>(MEMORY_PAGE - 1)
         if madvise(<void*>start, <uint64_t>p + size - start, MADV_POPULATE_READ):
-            return errno != EFAULT and errno != EHWPOISON          # other errors: an older kernel does not know it
+            if errno == EFAULT or errno == EHWPOISON:              # other errors: an older kernel does not know it
+                self.unread = True
+                return False
         return True
 
     cdef bytes whole(self, int64_t begin, int64_t size):

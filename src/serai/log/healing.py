@@ -11,12 +11,14 @@ A truncation moves the mark: its end goes back, its data end does not.  So nothi
 
 Invariants
 - what was committed is adopted: its bytes were on the disk, and everything before it too
+- what the disk does not give is not taken for a torn tail: nothing is cut, the log stays closed
 - what is adopted is written once more and synced before a mark covers it: a kernel that failed to write it may
   believe that it did
 - slots and record index are written again for all that is adopted, and are zero behind it
 - a crash in the middle of a truncation leaves the log as it was, or cut; nothing before the cut is lost
 """
 
+import errno
 import logging
 import os
 import struct
@@ -70,6 +72,7 @@ def resume(folder: Folder, trail: Trail, recorder: Recorder, mark: Mark) -> None
     begin, ordinal, place, epoch = mark.data_end, mark.end, mark.place, mark.epoch
     parts: list[Head] = []
     adopted = 0
+    trail.unread = False
     while True:
         head = following(
             trail, begin, page_bytes=folder.page_bytes, ordinal=ordinal, place=place, epoch=epoch, part=len(parts)
@@ -88,6 +91,10 @@ def resume(folder: Folder, trail: Trail, recorder: Recorder, mark: Mark) -> None
                 )  # fmt: skip
             adopted += len(parts)
             parts = []
+    if trail.unread:
+        raise OSError(
+            errno.EIO, f"{os.strerror(errno.EIO)} behind byte {begin} of the data, so nobody can say where it ends"
+        )
     write_again(folder.data_files, mark.data_end, recorder.data_end)
     clear(folder.slot_files, recorder.end * SLOT_BYTES)
     clear(folder.record_files, recorder.record_end)
