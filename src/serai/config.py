@@ -64,7 +64,7 @@ class Settings:
     insecure: bool = False  #: listen beyond this machine although nobody has to say who he is
     hosts: str = ""  #: names, comma between, that browsers may call this server by, beside addresses and localhost
     ack: str = "commit"  #: `receive` or `commit`: when a produce is answered that does not say
-    auto_create: bool = True  #: topics and subscriptions are made at first use
+    auto_create: bool = True  #: topics and subscriptions make themselves at first use; off beyond this machine
     region: str = ""  #: where this server is; clients are told whether it is near them
     page_bytes: int = limits.LOG_PAGE_BYTES_DEFAULT  #: length of the page files of new partitions, a power of two
     connections_max: int = limits.CONNECTIONS_MAX  #: guests at a time; the others wait
@@ -112,7 +112,19 @@ def load(
         if not equals:
             raise Misuse(f"--set {word} says no value; write --set {word}=VALUE")
         take({key.strip(): text.strip()}, "--set")
+    if not is_loopback(values.get("host", Settings().host)):
+        values.setdefault("auto_create", False)
     return Settings(**values, origins=origins)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that address."""
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _file(path: str) -> dict[str, Any]:

@@ -104,6 +104,11 @@ def test_open_address_is_refused_unless_insecure_is_said(tmp_path: Path) -> None
     assert "--insecure" in done.stderr
     with Running(tmp_path / "d", flags=("--host", "0.0.0.0", "--insecure")) as running:
         assert running.ask("GET", "/healthz")[0] == 200
+        said = running.ask("POST", "/api/v1/topics/t/records", {"records": [{"value": "x"}]})[1]
+        assert said["error"]["code"] == "topic-unknown"  # strangers make no topics
+    flags = ("--host", "0.0.0.0", "--insecure", "--set", "auto_create=on")
+    with Running(tmp_path / "d", flags=flags) as running:
+        assert running.ask("POST", "/api/v1/topics/t/records", {"records": [{"value": "x"}]})[0] == 201
 
 
 def test_settings_come_from_file_environment_flags_and_set(tmp_path: Path) -> None:

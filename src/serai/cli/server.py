@@ -74,13 +74,9 @@ def serve(args: Namespace) -> int:
 
 def check_exposure(settings: Settings, prog: str) -> None:
     """Refuse to listen beyond this machine unless that was asked for in so many words."""
-    import ipaddress
+    from serai.config import is_loopback
 
-    try:
-        alone = ipaddress.ip_address(settings.host).is_loopback
-    except ValueError:
-        alone = settings.host == "localhost"
-    if not alone and not settings.insecure:
+    if not is_loopback(settings.host) and not settings.insecure:
         raise Failure(
             f"cannot listen on {settings.host}",
             "everybody who reaches that address could read and write everything, since guests do not have to say who they are",

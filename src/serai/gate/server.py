@@ -353,14 +353,6 @@ class Server:
 # ---- addresses -------------------------------------------------------------------------------------------
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def listen_on(host: str, port: int) -> socket.socket:
     """The port, taken but not listened on yet."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
