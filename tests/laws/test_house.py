@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from tests.laws.tree import ROOT, SOURCES, name_of
+from tests.laws.tree import ROOT, SOURCES, kept_files, name_of
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CHANGES = sorted((ROOT / "changes").glob("*.md"))
@@ -54,3 +54,22 @@ def test_architecture_is_short_and_names_every_module_of_the_log() -> None:
     assert len(text.splitlines()) < 200
     for path in (SOURCES / "log").glob("[a-z]*.py"):
         assert f"`{path.stem}`" in text, f"ARCHITECTURE.md does not name log/{path.name}"
+
+
+def test_links_of_documents_lead_to_files() -> None:
+    dead = [
+        f"{name_of(page)}: {link}"
+        for page in kept_files()
+        if page.suffix == ".md"
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / link).exists()
+    ]
+    assert not dead
+
+
+def test_decisions_that_sources_name_are_written() -> None:
+    numbers = {path.name[:4] for path in (ROOT / "docs" / "decisions").glob("*.md")}
+    files = [path for path in SOURCES.rglob("*") if path.suffix in (".py", ".pyx")]
+    named = {number for path in files for number in re.findall(r"decisions/(\d{4})", path.read_text(encoding="utf-8"))}
+    assert named
+    assert named <= numbers

@@ -1,7 +1,7 @@
 """The engine seam: where order and durability of partitions come from, whoever provides them.
 
-    Engine --open--> Log --append--> Ticket          one engine a server; `local` is the one there is
-                      |--spans-->    Span            Kafka is to be another: docs/decisions and ARCHITECTURE.md
+    Engine --open--> Log --append--> Ticket          one engine a server; `local` is the one there is,
+                      |--spans-->    Span            Kafka is to be another (docs/decisions/0008)
     Engine --state--> StateLog                       keyed, last value wins
 
 Six rules for whoever stands above
