@@ -18,6 +18,7 @@ from serai.spark.pipes.lake import Lake
 from tests.spark.cluster import Cluster, cluster
 from tests.spark.joining import on_the_disk
 from tests.spark.kit import SECONDS
+from tests.spark.test_faults import START_S
 from tests.spark.test_partitions import put
 
 if TYPE_CHECKING:
@@ -65,25 +66,18 @@ def kill_a_worker_while_it_writes(machines: Cluster, lake: Path, driver: subproc
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_archive_on_a_cluster_has_every_row_once_though_a_worker_dies(machines: Cluster, tmp_path: Path) -> None:
     with LocalEngine(tmp_path / "data") as engine:
         for seed, name in enumerate(LOGS):
             log = engine.open(name)
             put(log, bodies(seed), at_once=500)
             log.commit()
-    lake = tmp_path / "lake"
-    driver = pipe(
-        machines,
-        "archive",
-        "--data",
-        str(tmp_path / "data"),
-        "--to",
-        str(lake),
-        "--batch-rows",
-        str(len(LOGS) * ROWS // 4),
-    )
+    data, lake = str(tmp_path / "data"), tmp_path / "lake"
+    batch = str(len(LOGS) * ROWS // 4)
+    driver = pipe(machines, "archive", "--data", data, "--to", str(lake), "--batch-rows", batch, "--compact", "100MiB")
     half = kill_a_worker_while_it_writes(machines, lake, driver)
-    words, _ = driver.communicate(timeout=SECONDS)
+    words, _ = driver.communicate(timeout=START_S)
     assert driver.returncode == 0, words
     assert "40,000 rows in 4 batches" in words
     for seed, name in enumerate(LOGS):
@@ -95,3 +89,8 @@ def test_archive_on_a_cluster_has_every_row_once_though_a_worker_dies(machines: 
     assert not half.exists()
     assert on_the_disk(lake) == sorted(one.path for one in Lake(lake).files())
     assert [one.poll() for one in machines.workers].count(None) == 1
+    assert len(on_the_disk(lake)) <= 4  # of eight
+    auditor = pipe(machines, "audit", "--data", data, "--lake", str(lake), "--output", "json")
+    words, _ = auditor.communicate(timeout=START_S)
+    assert auditor.returncode == 0, words
+    assert "40,000 messages" in words

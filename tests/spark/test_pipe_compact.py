@@ -22,6 +22,7 @@ from tests.spark.joining import ROWS, TARGET, archived, on_the_disk, rows_of, wr
 from tests.spark.kit import numbered
 from tests.spark.kit import rows_of as rows_of_frame
 from tests.spark.test_pipe_archive import archive
+from tests.spark.test_pipe_audit import audit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,3 +183,5 @@ def test_archive_joins_what_its_batches_brought(spark: SparkSession, tmp_path: P
     )  # no batch comes: they are joined all the same
     assert len(Lake(tmp_path / "plain").files()) == 2
     assert rows_of(tmp_path / "plain") == EVERY
+    for name in ("plain", "lake"):
+        assert not audit(data=tmp_path / "data", lake=tmp_path / name).rows
