@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SLACK = 0.3
 QUICK_SCALE = 0.05
-GROUPS = ("scan", "large", "sink", "archive", "floor", "growth")
+GROUPS = ("scan", "large", "sink", "archive", "audit", "floor", "growth")
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:

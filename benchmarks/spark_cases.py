@@ -4,6 +4,7 @@
     large      2 M rows of 1 KiB, the same
     sink       rows into a log                                                            against a writer of rows
     archive    a log into Parquet, zstd                                                   against Parquet to Parquet
+    audit      every record of a log, every file of its archive, both beside each other   against reading the values
     floor      micro-batches of 100 rows                                                  against the rate source
     growth     1, 4, 16 partitions; 2, 8, 32 M rows                                       against itself
 
@@ -24,8 +25,9 @@ from pyspark.sql import functions as sql
 import serai.spark
 from benchmarks.spark_clock import Case, play
 from benchmarks.spark_data import RECORD_ROWS, TOPIC, Rows, frame_of, write_log, write_parquet, write_queue
-from serai.spark.pipes.archive import Archive
-from serai.spark.pipes.frame import Asked
+from serai.spark.pipes.archive import Archive, load
+from serai.spark.pipes.audit import Audit
+from serai.spark.pipes.frame import Asked, Outcome, Pipe
 from serai.spark.pipes.running import run
 
 if TYPE_CHECKING:
@@ -218,6 +220,34 @@ def archive(bench: Bench) -> None:
         shutil.rmtree(path)
 
 
+# ---- the audit -------------------------------------------------------------------------------------------------------
+
+
+def audit(bench: Bench) -> None:
+    """All checks over a log and an archive of it, and Spark reading what they look at."""
+    rows = bench.rows(2_000_000)
+    data, lake = write_log(bench.home / "data-audit", rows), bench.home / "lake-audit"
+
+    def done(pipe: Pipe) -> Callable[[], Outcome]:
+        return lambda: run(pipe, Asked(), watch=lambda _progress: None, note=lambda _words: None)
+
+    def sound(found: object) -> bool:
+        return isinstance(found, Outcome) and not found.failed and f"{rows.count:,}" in found.words
+
+    done(Archive(data=str(data), to=str(lake)))()
+    values = Case("log, columns=value", rows.count, to_nothing(frame_of(bench.spark, data, columns="value")))
+    files = Case("archive, all columns", rows.count, to_nothing(load(bench.spark, str(lake))))
+    of_log = Case("audit of the log", rows.count, done(Audit(data=str(data))), check=sound)
+    of_files = Case("audit of the archive", rows.count, done(Audit(lake=str(lake))), check=sound)
+    of_both = Case("audit of both", rows.count, done(Audit(data=str(data), lake=str(lake))), check=sound)
+    bench.play([values, files, of_log, of_files, of_both])
+    bench.ratio("audit", of_log, values, 2.5)
+    bench.ratio("audit", of_files, files, 1.5)
+    bench.ratio("audit", of_both, values, 5.0)
+    for path in (data, lake):
+        shutil.rmtree(path)
+
+
 # ---- micro-batches ---------------------------------------------------------------------------------------------------
 
 
@@ -291,6 +321,7 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     "large": large,
     "sink": sink,
     "archive": archive,
+    "audit": audit,
     "floor": floor,
     "growth": growth,
 }

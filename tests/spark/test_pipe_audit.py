@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import serai
 from serai._core.crc import crc32c
@@ -38,7 +40,8 @@ from serai.spark.pipes.frame import Outcome
 from serai.spark.pipes.lake import File, Lake
 from serai.spark.pipes.looking import KINDS, Asked, Looking, Piece, Records, Row
 from serai.spark.pipes.running import run
-from tests.core.dressing import DRESSES, encoded
+from serai.spark.pipes.whole import whole
+from tests.core.dressing import DRESSES, encoded, sets
 from tests.helpers import patch
 from tests.oracle import partition as byhand
 from tests.oracle.messages import HOUSE, Entry
@@ -55,14 +58,14 @@ LAID: dict[str, list[byhand.Record]] = {}  # the records of each, as they lie in
 Found = tuple[str, str, int | None, int | None, int | None]  # kind, topic, partition, first, last
 
 
-def audit(**settings: Any) -> Outcome:
-    given: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
-    pipe = Audit(**given)
+def audit(**asked: Any) -> Outcome:
+    words: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items()}
+    pipe = Audit(**words)
     return run(pipe, Told(), lambda _progress: None, lambda _words: None)
 
 
-def archive(data: Path, lake: Path, **settings: Any) -> Lake:
-    run(Archive(data=str(data), to=str(lake), **settings), Told(), lambda _progress: None, lambda _words: None)
+def archive(data: Path, lake: Path, **asked: Any) -> Lake:
+    run(Archive(data=str(data), to=str(lake), **asked), Told(), lambda _progress: None, lambda _words: None)
     return Lake(lake)
 
 
@@ -173,11 +176,11 @@ def test_log_that_is_written_to_has_no_finding(tmp_path: Path) -> None:
 
 
 def test_audit_needs_something_to_look_at(sound: Path, tmp_path: Path) -> None:
-    for settings, words in (
+    for asked, words in (
         ({}, "needs --data"), ({"data": sound, "to": tmp_path}, "is there already"),
     ):  # fmt: skip
         with pytest.raises(Misuse, match=words):
-            Audit.run(Audit(**{name: str(path) for name, path in settings.items()}), None)  # type: ignore[arg-type]  # refused before it asks
+            Audit.run(Audit(**{name: str(path) for name, path in asked.items()}), None)  # type: ignore[arg-type]  # refused before it asks
     with pytest.raises(Misuse, match="names nothing, of which"):
         rows(sound, topics=("nothing",))
     with pytest.raises(Misuse, match="is no archive"):
@@ -333,6 +336,39 @@ def test_any_cut_of_a_log_finds_what_one_walk_finds(data: Path, sound: Path) -> 
         whole = Records("t", 0, str(home), first, end)
         assert found == [place_of(asdict(row)) for row in whole.look() if row.kind in KINDS]
         assert len(found) == len({problem.ordinal for problem in walk(home).problems})
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 1 << 32))
+def test_arrays_and_the_walk_agree_on_what_is_whole(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, seed: int
+) -> None:
+    home, dice = tmp_path_factory.mktemp("any") / "data" / "p" / "one", Random(seed)
+    with LocalEngine(home.parents[1], page_bytes=1 << 12) as engine:
+        log = engine.open("one")
+        for now in range(data.draw(st.integers(1, 8))):
+            dress = data.draw(st.sampled_from(DRESSES))
+            raw = encoded(data.draw(sets(dress)))
+            if raw:
+                log.append(raw, dress, level=Level.RECEIVE, now_ms=now)
+        end = log.end
+    assert findings(home) == []
+    mark = byhand.mark_of(home)
+    if mark.record_end == mark.first_record:
+        return
+    with View(home) as view:
+        run = whole(view, mark.first_record, mark.record_end)
+        messages = [view.trail.head(at).messages for at in range(mark.first_record, mark.record_end, RECORD_BYTES)]
+    assert run is not None or 0 in messages or max(messages) > 5
+    assert run is None or run[0]["messages"].tolist() == messages
+    assert sum(messages) == end
+    file = dice.choice(sorted(home.glob("*.q?")))
+    live = {"d": mark.data_end, "x": 16 * end, "r": mark.record_end}[file.suffix[-1]] - (int(file.stem) << 12)
+    flip(file, dice.randrange(min(live, 1 << 12)), dice.randrange(8))
+    with View(home) as view:
+        run = whole(view, mark.first_record, mark.record_end)
+    assert run is None or walk(home).problems == []
+    assert run is not None or 0 in messages or max(messages) > 5 or walk(home).problems != []
 
 
 def scratch(home: Path, dice: Random) -> None:

@@ -38,6 +38,11 @@ WRITER_LOCK_BYTE = 1 << 62  # of the newest index page: no program ever has byte
 READER_LOCK_BYTE = WRITER_LOCK_BYTE + 1  # of a log's data pages, held as long as one is mapped for reading
 
 RECORD = struct.Struct("<qqqq")  # an entry of the record index: ordinal, place, begin of the head, time
+HEAD = struct.Struct("<IIBBHIqqIIqQIIQ")  # of a record, as `_core.records` has it
+HEAD_FIELDS = (
+    "length", "sum", "version", "dress", "flags", "messages", "ordinal", "place", "place_length", "epoch", "time", "producer",
+    "sequence", "part", "transaction",
+)  # fmt: skip
 
 FORMAT_FILE = "format"
 DATA_KIND = "serai-data"  # how the format file of a data directory begins
@@ -62,6 +67,8 @@ __all__ = [
     "DATA_KIND",
     "DIALECTS",
     "FORMAT_FILE",
+    "HEAD",
+    "HEAD_FIELDS",
     "INDEX",
     "INDEX_JAVA",
     "LIVE_AT",

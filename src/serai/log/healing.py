@@ -21,7 +21,6 @@ Invariants
 import errno
 import logging
 import os
-import struct
 from typing import TYPE_CHECKING
 
 from serai import limits
@@ -32,7 +31,7 @@ from serai._core.trail import Head, Trail
 from serai.errors import Misuse
 from serai.log import recovery
 from serai.log.folder import Folder
-from serai.log.format import SLOT_BYTES
+from serai.log.format import HEAD, HEAD_FIELDS, SLOT_BYTES
 from serai.log.marks import Mark
 from serai.log.store import PageFiles, Runway, sync_directory
 
@@ -40,13 +39,8 @@ if TYPE_CHECKING:
     from serai.log.view import Reading
 
 log = logging.getLogger("serai.log")
-_HEAD = struct.Struct("<IIBBHIqqIIqQIIQ")  # as `_core.records` has it
 _SUMMED = 8
 _AGAIN_BYTES = 1 << 20
-_HEAD_FIELDS = (
-    "length", "dress", "flags", "messages", "ordinal", "place", "place_length", "epoch", "time", "producer", "sequence", "part",
-    "transaction",
-)  # fmt: skip
 
 
 def following(
@@ -166,8 +160,8 @@ def truncated(reading: "Reading", runway: Runway, mark: Mark, ordinal: int, *, e
 
 def sealed(head: Head, messages: bytes, identity: int) -> bytes:
     """A record as it lies in the data."""
-    length, *fields = (getattr(head, name) for name in _HEAD_FIELDS)
-    raw = _HEAD.pack(length, 0, 1, *fields) + messages
+    words = {"sum": 0, "version": 1, **head._asdict()}
+    raw = HEAD.pack(*(words[name] for name in HEAD_FIELDS)) + messages
     return raw[:4] + crc32c(raw[_SUMMED:], identity).to_bytes(4, "little") + raw[_SUMMED:]
 
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from serai._core.records import RECORD_BYTES
+from serai._core.records import HEAD_BYTES, RECORD_BYTES
 from serai.errors import Corrupt, Misuse, NewerFormat
 from serai.log import audit
 from serai.log.bare import is_bare
@@ -39,6 +39,7 @@ from serai.spark import ledger, planning
 from serai.spark.offsets import now_ms, read_time
 from serai.spark.options import names
 from serai.spark.partitions import is_data, places_of, read_state
+from serai.spark.pipes.whole import RUN_RECORDS, whole
 from serai.spark.queues import is_queue
 from serai.spark.slices import Slice
 
@@ -64,6 +65,7 @@ ROW = pa.schema(
     ]
 )
 NOT_THERE = re.compile("its (last )?page is missing|the disk does not|its begin is|the record of ordinal")
+IDENTITY = ("ordinal", "messages", "producer", "transaction", "sequence", "part")  # of a set, in a head
 SMALL_BYTES = 8 << 20  # below this a task of its own costs more than it saves
 
 
@@ -305,20 +307,46 @@ class Records(Piece):
 
     def look(self) -> Iterator[Row]:
         report = audit.Report("")
-        sets: list[Head] = []
-        walk = audit.Walk(
-            View(self.path), self.topic, report, start=self.first * RECORD_BYTES, stop=self.last * RECORD_BYTES,
-            each=lambda head: sets.append(head) if head.producer else None,
-        )  # fmt: skip
-        for _ in walk.run():
-            pass
-        for head in sets:
-            where, position = walk.view.folder.where(head.begin)
-            yield Row(
-                SET, self.topic, self.partition, head.ordinal, head.ordinal + head.messages, str(where), position,
-                producer=signed(head.producer), transaction=signed(head.transaction), sequence=head.sequence, part=head.part,
-            )  # fmt: skip
+        with View(self.path) as view:
+            for start, stop in self._runs(view):
+                found = whole(view, start, stop)
+                if found is None:
+                    yield from self._walk(start, stop, report)
+                    continue
+                heads, begins = found
+                report.messages += int(heads["messages"].sum(dtype="i8"))
+                report.bytes += int(heads["length"].sum(dtype="i8")) - HEAD_BYTES * len(heads)
+                sent = heads["producer"] != 0
+                for head, begin in zip(heads[sent], begins[sent].tolist(), strict=True):
+                    yield self._set(view, begin, {name: int(head[name]) for name in IDENTITY})
         yield from rows_of(report, self.topic, self.partition)
+
+    def _runs(self, view: View) -> Iterator[tuple[int, int]]:
+        """Record index offsets; the last record of a log is by itself, for the walk, which knows how a log ends."""
+        stop = self.last * RECORD_BYTES
+        end = min(stop, view.bounds().record_end - RECORD_BYTES)
+        for start in range(self.first * RECORD_BYTES, end, RUN_RECORDS * RECORD_BYTES):
+            yield start, min(start + RUN_RECORDS * RECORD_BYTES, end)
+        if end < stop:
+            yield max(end, self.first * RECORD_BYTES), stop
+
+    def _walk(self, start: int, stop: int, report: audit.Report) -> Iterator[Row]:
+        """The same, record by record: this names what is wrong."""
+        heads: list[Head] = []
+        view = View(self.path)
+        for _ in audit.Walk(view, self.topic, report, start=start, stop=stop, each=heads.append).run():
+            pass
+        for head in heads:
+            if head.producer:
+                yield self._set(view, head.begin, head._asdict())
+
+    def _set(self, view: View, begin: int, words: Mapping[str, int]) -> Row:
+        file, position = view.folder.where(begin)
+        return Row(
+            SET, self.topic, self.partition, words["ordinal"], words["ordinal"] + words["messages"], str(file), position,
+            producer=signed(words["producer"]), transaction=signed(words["transaction"]), sequence=words["sequence"],
+            part=words["part"],
+        )  # fmt: skip
 
 
 def signed(number: int) -> int:
