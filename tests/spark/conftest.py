@@ -5,6 +5,7 @@ Starting Spark takes 5 to 15 seconds, a query 0.3: so there is one session, made
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,6 @@ from tests.gate.kit import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -27,6 +27,17 @@ CONFS = {
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",  # so that `test_connect` needs no JVM of its own
     "spark.connect.grpc.binding.address": "127.0.0.1",
 }
+
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)  # before the groups are looked at
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One Spark for all of them, where several processes share the suite."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
