@@ -2,7 +2,7 @@
 
     enter, leave                                 who is connected
     ensure                                       topics and subscriptions at first use
-    produce, park, verdict                       messages in
+    may_produce, produce, park, verdict          messages in
     add_consumer, fetch, ack, release, renew     messages out, with the partition's lock
     fetch_at, index, seek, at_time               messages out, without
     describe, topics, groups, counts             what there is
@@ -117,6 +117,11 @@ class Broker:
         return None if effect is None else self._await(effect, session)
 
     # ---- messages in --------------------------------------------------------------------------------
+
+    def may_produce(self, session: Session, name: str, app: str) -> bool:
+        """Whether that was looked up before and nothing changed since, so that nothing has to be made first."""
+        route = session.routes.get((name, app))
+        return route is not None and route.stamp == self.catalogue.stamp
 
     def produce(
         self, session: Session, name: str, data: Buffer, dress: int, *, app: str, now_ms: int, partition: int = -1,

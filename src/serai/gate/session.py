@@ -73,8 +73,8 @@ class Session:
     """One connection of the port."""
 
     __slots__ = (
-        "_fd", "_first", "_house", "_outbox", "_reading", "_sock", "_writing", "address", "door", "guest", "heard", "heard_s",
-        "state", "taken_s", "unfinished_s",
+        "_fd", "_first", "_has_sent", "_house", "_outbox", "_reading", "_sock", "_writing", "address", "door", "guest", "heard",
+        "heard_s", "state", "taken_s", "unfinished_s",
     )  # fmt: skip
 
     def __init__(self, house: Server, sock: socket.socket, address: str, now_s: float) -> None:
@@ -83,7 +83,7 @@ class Session:
         self._fd = sock.fileno()
         self._outbox = Outbox()
         self._first = b""
-        self._reading = self._writing = False
+        self._reading = self._writing = self._has_sent = False
         self.address = address
         self.door: Door | None = None
         self.guest: Guest | None = None
@@ -114,9 +114,11 @@ class Session:
         if not count:
             self._other_end_closed()
             return
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        self._has_sent = False
         with memoryview(buffer) as view:
             self._take(view[:count])
+        if not self._has_sent and self.state is not State.GONE:  # else the answer says that the bytes came
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
     def _take(self, data: memoryview) -> None:
         house = self._house
@@ -187,6 +189,7 @@ class Session:
             return
         if self._outbox.size < before:
             self.taken_s = self.heard_s = self._house.loop.time()
+            self._has_sent = True
         if bool(self._outbox.size) != self._writing:
             self._write_on() if self._outbox.size else self._stop_writing()
         self._steer()

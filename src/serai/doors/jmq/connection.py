@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from serai.wire.buffer import Piece
 
 ANY_FORM = SEED  # heads are the same in every form
+DONE: list[Piece] = encode(Status(status=0, error=""), ANY_FORM)
 
 
 class Role(Enum):
@@ -298,7 +299,9 @@ class Connection:
             length=0, magic=MAGIC, version=head.version, request_id=head.request_id, type=kind,
             identity=Identity(head.identity | 1), send_time=head.send_time,
         )  # fmt: skip
-        said = encode(Status(status=int(status), error=error[: limits.ERROR_CHARACTERS_MAX]), ANY_FORM)
+        said = DONE
+        if status or error:
+            said = encode(Status(status=int(status), error=error[: limits.ERROR_CHARACTERS_MAX]), ANY_FORM)
         return framed(front, said + (encode(body, self.form_of(head)) if body is not None and not status else []))
 
     # ---- client

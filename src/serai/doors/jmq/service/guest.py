@@ -273,7 +273,9 @@ class Service:
         """Store a run as one record; False: not yet."""
         try:
             session = self._session_of(run.app)
-            if self._makes(self._broker.ensure(session, (run.topic,), app=run.app, now_ms=now_ms, produces=True)):
+            if not self._broker.may_produce(session, run.topic, run.app) and self._makes(
+                self._broker.ensure(session, (run.topic,), app=run.app, now_ms=now_ms, produces=True)
+            ):
                 return False
             ticket = self._broker.produce(
                 session, run.topic, run.set.data, run.set.dress, app=run.app, now_ms=now_ms, partition=run.partition,

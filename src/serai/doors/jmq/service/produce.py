@@ -8,6 +8,7 @@ Left to others: runs of plain requests (guest), order of answers (guest).
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from serai import limits
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 COMMIT = 2
 
 
+@functools.cache  # a dialect has as many qualities as a byte
 def level_of(dialect: str, quality: int) -> Level:
     """What a producer waits for; a quality nobody knows is the safest."""
     return Level(LEVELS[dialect].get(quality, COMMIT))
