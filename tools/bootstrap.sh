@@ -146,7 +146,7 @@ install() {
     say "serai: installing the '$group' group of pyproject.toml into .venv"
     case $group in test | check | spark)
         $python -c 'import pyspark' 2>/dev/null ||
-            say "serai: with Spark: 456 MB, a Java for it: 35 MB, and its parts: 60 MB; fetched once, 1.1 GB on disk" ;;
+            say "serai: with Spark: 456 MB, a Java for it: 35 MB, and its parts: 60 MB, with the tests 125; fetched once, 1.1 to 1.3 GB on disk" ;;
     esac
     $python -m pip install --disable-pip-version-check --group "$group"
     if ! is_stamped package "$(settings)"; then
