@@ -285,6 +285,22 @@ def test_damage_of_a_queue_is_found(data: Path) -> None:
     assert findings(data / "p/queue") == [("gap", "queue", 0, 40, 45), ("checksum", "queue", 0, 100, 101)]
 
 
+def test_queues_of_a_folder_are_looked_at_each(tmp_path: Path) -> None:
+    with serai.Queue(tmp_path / "one", page_size=4096) as queue:
+        queue.writer().append_many([b"%09d" % number for number in range(300)])
+    for name in ("AA0", "BB1"):
+        page_size = 4096 if name == "AA0" else None
+        with serai.MultiQueue(tmp_path / "many", "rw", name, page_size=page_size) as many:
+            many.writer().append_many([b"from " + name.encode()] * 100)
+    assert findings(tmp_path) == []
+    assert sum(row.messages for row in rows(tmp_path)) == 500
+    flip(tmp_path / "many" / "0.qx", 16 * 30 + 8, 5)
+    assert {(kind, topic, first) for kind, topic, _partition, first, _last in findings(tmp_path)} == {
+        ("index", "many", 31)
+    }
+    assert findings(tmp_path, topics=("one",)) == []
+
+
 def test_set_that_a_sender_brought_twice_is_found(data: Path, spark: SparkSession, tmp_path: Path) -> None:
     with LocalEngine(data, page_bytes=PAGE_BYTES) as engine:
         log = engine.open("sets")
@@ -525,6 +541,15 @@ def test_what_is_not_archived_yet_is_counted_and_no_finding(data: Path, lake: Pa
     assert sorted((row.topic, row.messages) for row in found if row.kind == "behind") == [
         ("cut", 9), ("fresh", 4), ("queue", 300),
     ]  # fmt: skip
+
+
+def test_archive_of_a_queue_is_compared_with_it(tmp_path: Path, fill: Callable[..., Path], spark: SparkSession) -> None:
+    queue = fill([b"%030d" % number for number in range(900)], page_size=4096)
+    lake = archive(queue, tmp_path / "lake", batch_rows=400).root
+    assert findings(queue, lake) == []
+    flip(queue / "0.qd", 30 * 7 + 3, 1)  # a queue without checksums: only the archive knows what was there
+    assert findings(queue) == []
+    assert findings(queue, lake) == [("different", "orders", 0, 7, 8)]
 
 
 @pytest.mark.parametrize("word", ["skip", "null"])
