@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from serai._core.pages import sync_file_system
 from serai.errors import Failed
 from serai.log.engine import Level
 from serai.log.partition import open_partition
@@ -179,7 +180,8 @@ def move_behind_all(disk: Path, file: Path, kept: int) -> int:
         os.posix_fallocate(filler.fileno(), 0, 40 << 20)
     shutil.copyfile(file, made := file.with_name("made"))
     os.replace(made, file)
-    os.sync()
+    with open(file, "rb") as moved:  # a block is chosen when it is written; `os.sync` would wait for every other disk
+        sync_file_system(moved.fileno())
     others = [path for path in disk.rglob("*") if path.is_file() and path.name not in (file.name, "filler")]
     behind = max(block for path in others for block in blocks_of(path))
     found = [block for block in blocks_of(file)[kept // 1024 :] if block]
