@@ -144,6 +144,7 @@ def test_batch_that_comes_again_is_written_once(spark: SparkSession, lake: Path,
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_driver_killed_in_the_middle_loses_nothing_and_doubles_nothing(
     spark: SparkSession, lake: Path, tmp_path: Path
 ) -> None:
