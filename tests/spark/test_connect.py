@@ -8,7 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from tests.faults.kit import ROOT
-from tests.spark.kit import SECONDS, load, numbered
+from tests.spark.kit import load, numbered
+from tests.spark.test_faults import START_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,7 @@ def test_batches_streams_and_the_sink_work_over_connect(
     places = [str(queue), str(tmp_path / "data"), str(tmp_path / "check")]
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.connecting", f"sc://127.0.0.1:{port}", *places],
-        cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS,
+        cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=START_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
