@@ -5,8 +5,8 @@
     messageId producer door sendTime                              with includeIds
 
 Bodies stay bytes (`decode=raw`), become text, or become columns of their own: with `fields`, `json` and `xml`
-the column `value` gives way to one for each field of the body.  Which those are is said by `.schema(...)`,
-where names that stand above mean the message's own column, or by the option `fields`.
+the column `value` gives way to one for each field of the body, unless `columns` names it too.  Which those are
+is said by `.schema(...)`, where names that stand above mean the message's own column, or by the option `fields`.
 
 Spark 4.3 prunes no column of a Python source, so `columns` does: what is not named is neither built nor sent.
 
@@ -82,7 +82,7 @@ def _body_fields(options: Options) -> list[tuple[str, pa.DataType]]:
 def _chosen(options: Options, names: list[str], types: dict[str, pa.DataType]) -> list[str]:
     if options.columns is None:
         return names
-    allowed = [*names, *(name for name in types if name not in names and (name != "value" or "value" in names))]
+    allowed = [*names, *(name for name in types if name not in names)]
     plain = {name.lower(): name for name in allowed}
     unknown = [name for name in options.columns if name.lower() not in plain]
     if unknown:
@@ -90,8 +90,16 @@ def _chosen(options: Options, names: list[str], types: dict[str, pa.DataType]) -
     return [plain[name.lower()] for name in options.columns]
 
 
+def _keeps_value(options: Options) -> bool:
+    """Whether the column `value` is the body as it is: no field of it has that name, and it was asked for."""
+    if options.decode in ("raw", "text"):
+        return options.decode == "raw"
+    asked = options.fields is not None and "value" in (options.columns or ())
+    return asked and all(name != "value" for name, _type in _body_fields(options))
+
+
 def _declared_shape(options: Options, schema: pa.Schema) -> Shape:
-    own = {name: kind for name, kind in TYPES.items() if name != "value" or options.decode == "raw"}
+    own = {name: kind for name, kind in TYPES.items() if name != "value" or _keeps_value(options)}
     body = []
     for one in schema:
         if one.name not in own:

@@ -11,6 +11,7 @@
     audit      a log, files -> findings      looking: what the tasks look at;  shelves: the files of an archive
     search     log and archive -> messages   wanted: topics and times, and which files have them
     replay     an archive -> a log           lakestream: an archive as a stream
+    merge      queues -> one topic by id     queues: what of each is ready
 
 A module named in `MODULES` declares a pipeline and imports Spark only when it runs, so that lists, help and
 documents are made of the declarations without it.
@@ -25,6 +26,7 @@ MODULES = {
     "audit": "Audit",
     "search": "Search",
     "replay": "Replay",
+    "merge": "Merge",
 }
 
 

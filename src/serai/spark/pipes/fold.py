@@ -12,33 +12,21 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from serai.errors import Misuse
 from serai.spark.options import DECODES, count, names, one_of
 from serai.spark.pipes import taking
-from serai.spark.pipes.frame import Outcome, Pipe, setting
+from serai.spark.pipes.frame import Outcome, Pipe, checked, setting
 from serai.spark.pipes.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame, SparkSession
 
     from serai.spark.offsets import Offsets
     from serai.spark.pipes.frame import Job
 
 BEGAN = "began.json"  # beside the checkpoint: where it began, which Spark writes down nowhere
-
-
-def checked(read: Callable[[str], Any]) -> Callable[[str], str]:
-    """A kind of setting that stays as it was written once it was found to be readable."""
-
-    def kept(text: str) -> str:
-        read(text)
-        return text
-
-    return kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,24 +121,21 @@ class Folding:
         options = self._options()
         self._check_words(options)
         self._check_same()
-        if not batches.begun(self.job.place / "spark"):
+        if batches.last(self.job.place / "spark") < 0:
             began = self.stands()
-            fresh = self.job.place / f"{BEGAN}.new"
-            fresh.write_text(json.dumps(began.to_json()), encoding="utf-8")
-            fresh.replace(self.job.place / BEGAN)
+            batches.keep(self.job.place / BEGAN, began.to_json())
             options["startingOffsets"] = self._behind(options, began)
         return options
 
     def _options(self) -> dict[str, str]:
         from serai.spark.columns import ALWAYS, shape_of
         from serai.spark.options import read_options
+        from serai.spark.pipes import batches
 
         pipe = self.pipe
-        decode = pipe.decode or ("fields" if pipe.fields else "raw")
-        options = {"logDir": str(Path(pipe.data).absolute()), "decode": decode, "onCorrupt": pipe.on_corrupt}
-        options |= {"startingOffsets": "earliest"}
-        options |= {"fields": pipe.fields} if pipe.fields else {}
-        options |= {"subscribe": pipe.topics} if pipe.topics else {}
+        options = batches.reading(
+            pipe.data, fields=pipe.fields, decode=pipe.decode, topics=pipe.topics, on_corrupt=pipe.on_corrupt
+        )
         options |= {"maxOffsetsPerTrigger": str(pipe.batch_rows)} if pipe.batch_rows else {}
         body = shape_of(read_options(options)).body.names
         taken = [name for name in body if name in taking.POSITION]

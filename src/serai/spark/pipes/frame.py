@@ -79,6 +79,16 @@ def truth(text: str) -> bool:
     return text.lower() == "true"
 
 
+def checked(read: Callable[[str], Any]) -> Callable[[str], str]:
+    """A kind of setting that stays as it was written once it was found to be readable."""
+
+    def kept(text: str) -> str:
+        read(text)
+        return text
+
+    return kept
+
+
 @dataclass(frozen=True)
 class Progress:
     """How far a run is: messages, or whatever `unit` says."""
