@@ -3,6 +3,8 @@
 A skip's reason is written `what is missing | the line that installs it`, so that the table can be made:
 
     pytest.importorskip("polars", reason="polars is missing | pip install polars")
+
+And property tests have no deadline for an example: on a busy machine it fails tests that are right.
 """
 
 from __future__ import annotations
@@ -11,9 +13,13 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import hypothesis
+
 if TYPE_CHECKING:
     import pytest
 
+hypothesis.settings.register_profile("serai", deadline=None)
+hypothesis.settings.load_profile("serai")
 WORDS_BEFORE_REASON = re.compile(r"^(Skipped|unconditional skip): ?")
 
 
