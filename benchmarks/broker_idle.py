@@ -36,9 +36,9 @@ def idle(bench: Bench) -> None:
     """Each of them in every round."""
     topics = max(1000, int(10_000 * min(1.0, bench.scale)))
     try:
-        for _ in range(bench.rounds):
+        for _ in bench.turns():
             bench.with_peer(Serai, lambda peer: quiet(bench, peer))
-        for _ in range(min(2, bench.rounds)):
+        for _ in bench.turns(2):
             many_topics(bench, topics)
     except (RuntimeError, OSError) as error:
         bench.sheet.note(f"idle: FAILED: {error}")

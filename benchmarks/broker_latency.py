@@ -65,7 +65,7 @@ def measure_of(rate: int, quantile: str) -> str:
 
 def latency(bench: Bench) -> None:
     """All contestants in every round, then the step."""
-    for _ in range(bench.rounds):
+    for _ in bench.turns():
         bench.with_peer(Serai, lambda peer: at_rates(bench, peer, serai_ways))
         bench.with_peer(Redis, lambda peer: at_rates(bench, peer, redis_ways))
         bench.with_peer(Nats, lambda peer: at_rates(bench, peer, nats_ways))

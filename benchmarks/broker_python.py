@@ -37,7 +37,7 @@ BODY = body_of(100)
 
 def clients(bench: Bench) -> None:
     """Everybody in every round."""
-    for _ in range(bench.rounds):
+    for _ in bench.turns():
         bench.with_peer(Serai, lambda peer: serai_turns(bench, peer))
         bench.with_peer(Redis, lambda peer: redis_turns(bench, peer))
         bench.with_peer(Nats, lambda peer: nats_turns(bench, peer))

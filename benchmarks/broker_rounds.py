@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ __all__ = ["Bench", "commit", "fetch", "produce"]
 
 WINDOW = 1000
 SIZES = (100, 1024)
+GROUP_S = 130  # a group begins no further round after so many seconds: a busy machine gets fewer
 FETCH_COUNTS = (1000, 10_000)  # Redis may choose
 SINK_BYTES = 1 << 20
 PRODUCED = {100: 2_000_000, 1024: 350_000}  # with all they take up, less than the memory that is warmed before a turn
@@ -47,6 +49,15 @@ class Bench:
     sheet: Sheet
     rounds: int
     scale: float
+
+    def turns(self, most: int | None = None) -> Iterator[int]:
+        """The rounds of a group, one at least."""
+        begun, rounds = time.monotonic(), min(self.rounds, most or self.rounds)
+        for number in range(rounds):
+            if number and time.monotonic() - begun > GROUP_S:
+                self.sheet.note(f"the machine was busy: a group ended after {number} of {rounds} rounds")
+                return
+            yield number
 
     def count(self, full: int) -> int:
         """Messages of a turn."""
@@ -98,7 +109,7 @@ PRODUCE_ALONE = "produce 100 B, one at a time"
 
 def produce(bench: Bench) -> None:
     """Level receive beside Redis everysec and NATS as it comes; the sink is the bound."""
-    for _ in range(bench.rounds):
+    for _ in bench.turns():
         bench.with_peer(Serai, lambda peer: produce_own(bench, peer))
         bench.with_peer(Redis, lambda peer: produce_peer(bench, peer, 300_000))
         bench.with_peer(Nats, lambda peer: produce_peer(bench, peer, 100_000))
@@ -154,7 +165,7 @@ def commit(bench: Bench) -> None:
     """Answered when the disk has it, beside Redis always, RabbitMQ quorum and NATS always."""
 
     def rounds(rabbit: Peer | None) -> None:
-        for _ in range(bench.rounds):
+        for _ in bench.turns():
             bench.with_peer(Serai, lambda peer: commit_turn(bench, peer, (400_000, 20_000, 1_000_000, 600)))
             bench.with_peer(RedisAlways, lambda peer: commit_turn(bench, peer, (40_000, 10_000, 100_000, 400)))
             bench.with_peer(NatsAlways, lambda peer: commit_turn(bench, peer, (2000, 800, 6400, 200)))
@@ -195,7 +206,7 @@ def commit_floor(bench: Bench) -> None:
 
 def fetch(bench: Bench) -> None:
     """Large answers: ours hold one MiB, Redis may choose its count."""
-    for _ in range(bench.rounds):
+    for _ in bench.turns():
         bench.with_peer(Serai, lambda peer: fetch_own(bench, peer))
         bench.with_peer(Redis, lambda peer: fetch_redis(bench, peer))
         fetch_bound(bench)
