@@ -100,6 +100,7 @@ def recorder(supply: Resident) -> Recorder:
     return Recorder(
         supply, live=Page(-1, 4096, True), live_at=0, page_bytes=PAGE_BYTES, data_offset=0, ordinal=0, record_offset=0,
         place=0, time=0, identity=7, epoch=1, jafka_magic=1, inflated_max=limits.INFLATED_MAX,
+        inflated_free=limits.INFLATED_FREE, inflated_ratio=limits.INFLATED_RATIO,
         depth_max=limits.NESTED_MAX, part_bytes=limits.PART_BYTES,
     )  # fmt: skip
 

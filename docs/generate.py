@@ -185,8 +185,8 @@ def log_sample() -> str:
     sheet = Sheet()
     into = records.Recorder(
         sheet, live=pages.Page(-1, 4096, True), live_at=0, page_bytes=limits.LOG_PAGE_BYTES_MIN, data_offset=0, ordinal=0,
-        record_offset=0, place=0, time=0, identity=0x89ABCDEF, epoch=1, jafka_magic=1, inflated_max=1, depth_max=1,
-        part_bytes=limits.PART_BYTES,
+        record_offset=0, place=0, time=0, identity=0x89ABCDEF, epoch=1, jafka_magic=1, inflated_max=1, inflated_free=1,
+        inflated_ratio=1, depth_max=1, part_bytes=limits.PART_BYTES,
     )  # fmt: skip
     into.append(state.message(b"k", b"v"), HOUSE, 1_700_000_000_000)
     said = {"data": into.data_end, "slots": names.SLOT_BYTES, "record index": records.RECORD_BYTES}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import zlib
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -277,3 +278,19 @@ TestLog = LogMachine.TestCase
 TestLog.settings = ORDINARY
 TestParts = PartsMachine.TestCase
 TestParts.settings = ORDINARY
+
+
+@pytest.mark.parametrize("plain", [limits.INFLATED_FREE, limits.INFLATED_FREE + 4096])
+def test_body_that_swells_out_of_proportion_is_refused_and_one_of_a_single_letter_is_not(
+    plain: int, tmp_path: Path
+) -> None:
+    packed = zlib.compress(bytes(plain), 9)
+    assert len(packed) * limits.INFLATED_RATIO < plain
+    with open_partition(tmp_path / "log") as log:
+        bomb = encoded([Entry(REAL, packed, codec=oracle.ZLIB, flag=2)])
+        if plain == limits.INFLATED_FREE:
+            assert log.append(bomb, REAL, level=Level.RECEIVE, now_ms=1).ordinal == 0
+        else:
+            with pytest.raises(BadMessages, match=f"more than the limit of {limits.INFLATED_FREE} bytes"):
+                log.append(bomb, REAL, level=Level.RECEIVE, now_ms=1)
+        assert log.end == (plain == limits.INFLATED_FREE)

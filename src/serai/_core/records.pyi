@@ -38,6 +38,8 @@ class Recorder:
         epoch: int,
         jafka_magic: int,
         inflated_max: int,
+        inflated_free: int,
+        inflated_ratio: int,
         depth_max: int,
         part_bytes: int,
     ) -> Recorder: ...

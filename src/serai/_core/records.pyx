@@ -112,14 +112,14 @@ cdef class Recorder:
     cdef readonly int64_t count          # messages of the last append
     cdef uint32_t epoch
     cdef int magic
-    cdef int64_t inflated_max, part_bytes
+    cdef int64_t inflated_max, inflated_free, inflated_ratio, part_bytes
     cdef int depth_max
     cdef int32_t* listed                 # starts and counts of the last walk; kept from call to call
     cdef int64_t room
 
     def __cinit__(self, supply, *, Page live, int64_t live_at, int64_t page_bytes, int64_t data_offset, int64_t ordinal,
                   int64_t record_offset, int64_t place, int64_t time, uint32_t identity, uint32_t epoch, int jafka_magic,
-                  int64_t inflated_max, int depth_max, int64_t part_bytes):
+                  int64_t inflated_max, int64_t inflated_free, int64_t inflated_ratio, int depth_max, int64_t part_bytes):
         if not live.writable or live_at & 7 or not 0 <= live_at <= live.length - 64:
             raise ValueError(f"no live area at {live_at} of a page of {live.length} bytes")
         if not 0 <= jafka_magic <= 1:
@@ -133,6 +133,7 @@ cdef class Recorder:
         self.records = strip_at(supply.records, page_bytes, record_offset)
         self.place, self.time, self.identity, self.epoch = place, time, identity, epoch
         self.magic, self.inflated_max, self.depth_max = jafka_magic, inflated_max, depth_max
+        self.inflated_free, self.inflated_ratio = inflated_free, inflated_ratio
         self.part_bytes = part_bytes
 
     def __dealloc__(self):
@@ -196,9 +197,10 @@ cdef class Recorder:
             PyBuffer_Release(&view)
 
     cdef int survey(self, Walk* w, Py_buffer* view, int dress) except -1:
-        """Walks the whole set, validates it, and lists its entries."""
+        """Walks the whole set, validates it, and lists its entries; one that swells out of all proportion is refused."""
         cdef const char* base = <const char*>view.buf
-        prepare(w, view, dress, self.inflated_max, self.depth_max)
+        cdef int64_t inflated = max(self.inflated_free, self.inflated_ratio * view.len)
+        prepare(w, view, dress, min(self.inflated_max, inflated), self.depth_max)
         w.sums = w.opening = w.listing = True
         w.magic_head = MAGIC_0_HEAD + self.magic
         return self.listing(w, base, base + view.len)

@@ -113,7 +113,8 @@ class Partition(Reading):
             self, live=self._marks.page, live_at=LIVE_AT, page_bytes=self.folder.page_bytes, data_offset=mark.data_end,
             ordinal=mark.end, record_offset=mark.record_end, place=mark.place, time=mark.time,
             identity=self.folder.identity, epoch=self.epoch, jafka_magic=self.folder.format.jafka_magic,
-            inflated_max=limits.INFLATED_MAX, depth_max=limits.NESTED_MAX, part_bytes=limits.PART_BYTES,
+            inflated_max=limits.INFLATED_MAX, inflated_free=limits.INFLATED_FREE, inflated_ratio=limits.INFLATED_RATIO,
+            depth_max=limits.NESTED_MAX, part_bytes=limits.PART_BYTES,
         )  # fmt: skip
 
     def _recover(self) -> None:
