@@ -315,6 +315,13 @@ def write_json(path: Path, sheet: Sheet, verdicts: list[Verdict], facts: dict[st
     }
     goals = [{**asdict(one), "met": one.met} for one in verdicts]
     text = json.dumps(
-        {**facts, "command": " ".join(sys.argv), "notes": sheet.notes, "goals": goals, "measures": found}, indent=1
+        {
+            **facts,
+            "command": " ".join(["benchmarks.broker", *sys.argv[1:]]),
+            "notes": sheet.notes,
+            "goals": goals,
+            "measures": found,
+        },
+        indent=1,
     )
     path.write_text(text + "\n", encoding="utf-8")
