@@ -51,6 +51,16 @@ def server_default() -> str:
     return os.environ.get("SERAI_SERVER") or SERVER_DEFAULT
 
 
+def address_of(text: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT; what is left out is the default's."""
+    host, colon, port = text.rpartition(":")
+    if not colon or (text.count(":") > 1 and not text.startswith("[")):
+        host, port = text, SERVER_DEFAULT.rpartition(":")[2]
+    if not port.isdecimal() or int(port) > 65535:
+        raise Misuse(f"{text!r} names no server: {port!r} is no port; write HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
 # ---- the server's -------------------------------------------------------------------------------------------
 
 

@@ -159,6 +159,9 @@ def test_mistyped_word_is_answered_with_the_nearest(
         ["queue", "tail", "q", "--timeout", "nan"],
         ["queue", "get", "q", "extra"],
         ["queue", "bench", "--count", "0"],
+        ["server", "--port", "99999"],
+        ["server", "--set", "port"],
+        ["tail", "t", "--since", "99999999999d"],
     ],
 )
 def test_wrong_use_has_code_2_and_no_traceback(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,6 +170,7 @@ def test_wrong_use_has_code_2_and_no_traceback(words: list[str], capsys: pytest.
     assert shown.out == ""
     assert "Traceback" not in shown.err
     assert len(shown.err.splitlines()) <= 3
+    assert all(line == line.rstrip() for line in shown.err.splitlines())  # nothing that should stand there is missing
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def test_fold_over_the_command_line(
     assert main([*words, "--by", "topic", "--take", "count()"]) == 0
     shown = capsys.readouterr()
     assert [json.loads(line) for line in shown.out.splitlines()] == [{"topic": "orders", "count": 3}]
-    assert "fold: 3 rows in 1 batches" in shown.err
+    assert "fold: 3 rows in 1 batch," in shown.err
     assert main([*words, "--by", "topic", "--take", "sum(colour"]) == 2
     assert "its brackets do not go together" in capsys.readouterr().err
 

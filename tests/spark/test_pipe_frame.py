@@ -172,7 +172,7 @@ def test_run_prints_rows_and_remembers_how_far_it_is(
     assert main(words) == 0
     shown = capsys.readouterr()
     assert [json.loads(line)["rows"] for line in shown.out.splitlines()] == [3]
-    assert "archive: 3 rows in 1 batches" in shown.err
+    assert "archive: 3 rows in 1 batch," in shown.err
     assert main(words) == 0
     assert "archive: 0 rows" in capsys.readouterr().err
     assert main(["pipe", "status", str(lake), "--output", "json"]) == 0

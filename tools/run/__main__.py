@@ -53,15 +53,15 @@ def show(args: argparse.Namespace) -> int:
         if not args.without_spark:
             results.append(pipelines.act())
         say("\neverything that was written arrived" if all(results) else "\nNOT everything that was written arrived")
-        say(what_next(address, lake=not args.without_spark))
-        stay(address, args.seconds)
+        stays = args.seconds is not None or sys.stdout.isatty()
+        say(what_next(address if stays else None, lake=not args.without_spark))
+        if stays:
+            stay(address, args.seconds)
     return 0 if all(results) else 1
 
 
 def stay(address: str, seconds: float | None) -> None:
     """Leave the server up for whoever watches."""
-    if seconds is None and not sys.stdout.isatty():
-        return
     span = "until Ctrl-C" if seconds is None else f"for {seconds:g} s"
     say(f"The server stays up {span}, and `ticks` gets ten messages a second.")
     try:
@@ -71,18 +71,20 @@ def stay(address: str, seconds: float | None) -> None:
         say("\nthe server ends now")
 
 
-def what_next(address: str, *, lake: bool) -> str:
-    """Commands that have something to look at."""
-    where = "" if address.endswith(f":{server.USUAL_PORT}") else f" --server {address}"
+def what_next(address: str | None, *, lake: bool) -> str:
+    """Commands that have something to look at; without an address the server is about to end."""
+    again = f"serai server --data {server.DATA}"
+    usual = f"127.0.0.1:{server.USUAL_PORT}"
+    where = "" if (address or usual).endswith(f":{server.USUAL_PORT}") else f" --server {address}"
     served = [
         (f"serai tail ticks{where}", "what comes from now on"),
         (f"serai produce greetings hello{where}", "a message; then receive it:"),
         (f"serai consume greetings --group me{where}", ""),
         (f"serai topic list{where}", "topics; `serai group list`: who is how far"),
-        (f"curl -s http://{address}/metrics", "for Prometheus; /api/v1 is the HTTP API"),
+        (f"curl -s http://{address or usual}/metrics", "for Prometheus; /api/v1 is the HTTP API"),
     ]
     always = [
-        (f"serai server --data {server.DATA}", "the server again, over the same data"),
+        (again, "the server again, over the same data"),
         (f"serai queue stat {PLACE}/lines", "what is in a queue"),
         (f"serai verify {server.DATA}", "every record checked"),
         *([("serai pipe list", "what else runs on Spark")] if lake else []),
@@ -90,7 +92,8 @@ def what_next(address: str, *, lake: bool) -> str:
     ]
     width = max(len(command) for command, _ in served + always) + 2
     rows = [[f"      {command:<{width}}{gives}".rstrip() for command, gives in part] for part in (served, always)]
-    lines = ["  while the server is up", *rows[0], "  at any time", *rows[1]]
+    up = "while the server is up" if address else f"with the server up again ({again})"
+    lines = [f"  {up}", *rows[0], "  at any time", *rows[1]]
     return "\n".join(["\nTry next, with .venv/bin in PATH", *lines, PYTHON])
 
 

@@ -34,7 +34,7 @@ def act() -> bool:
     from serai.spark.session import session
 
     started = time.perf_counter()
-    spark = session(name="make run")
+    spark = session(name="make run", vectors=False)
     say(
         f"   {'Spark started':<20} {time.perf_counter() - started:.1f} s, version {spark.version}, {spark.sparkContext.master}"
     )

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from serai.cli.parser import Parser, add_output, add_server, amount
-from serai.cli.terminal import USAGE, Failure, ask, table
+from serai.cli.terminal import USAGE, Failure, ask, counted, table
 
 if TYPE_CHECKING:
     from argparse import Namespace, _SubParsersAction
@@ -184,7 +184,7 @@ def create_topic(args: Namespace) -> int:
     said = _request(
         args, "POST", "topics", body={"name": args.topic, "partitions": args.partitions, "policy": policy(args)}
     )
-    args.talk.say(f"topic {printable(args.topic)} is there, with {len(said['partitions'])} partitions")
+    args.talk.say(f"topic {printable(args.topic)} is there, with {counted(len(said['partitions']), 'partition')}")
     return 0 if args.output == "table" else _described(args, said)
 
 
@@ -216,8 +216,8 @@ def delete_topic(args: Namespace) -> int:
     said = _request(args, "DELETE", "topics", args.topic, query={"dry_run": 1})
     lost = said["lost"]
     args.talk.say(
-        f"topic {printable(args.topic)}: {lost['messages']:,} messages in {lost['partitions']} partitions and the positions of"
-        f" {lost['groups']} groups " + ("would be lost" if args.dry_run else "will be lost")
+        f"topic {printable(args.topic)}: {counted(lost['messages'])} in {counted(lost['partitions'], 'partition')} and the"
+        f" positions of {counted(lost['groups'], 'group')} " + ("would be lost" if args.dry_run else "will be lost")
     )
     if args.dry_run:
         return 0 if args.output == "table" else show(args, (), [lost], said)
@@ -294,7 +294,7 @@ def reset_group(args: Namespace) -> int:
     if args.dry_run:
         args.talk.say("nothing was changed")
         return 0
-    consent(args, f"set {len(said['partitions'])} positions of group {args.group}?")
+    consent(args, f"set {counted(len(said['partitions']), 'position')} of group {args.group}?")
     said = _request(args, "POST", *path, body=body | {"dry_run": False})
     args.talk.say(f"group {printable(args.group)} continues there")
     return 0 if args.output == "table" else show(args, heads, said["partitions"], said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import islice
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from serai.cli.parser import OF_MESSAGES, Parser, add_output, add_server, amount, moment, same_server, seconds
@@ -63,7 +64,7 @@ def _where(args: Namespace, consumer: Consumer) -> str:
     standing = consumer.standing()
     places = ", ".join(f"partition {each.partition} at {each.index:,} of {each.end:,}" for each in standing)
     waits = "; nothing is new, it waits until Ctrl-C" if all(each.index == each.end for each in standing) else ""
-    again = f"serai consume {args.topic} --group {args.group} --from start{same_server(args)}"
+    again = f"serai consume {quote(args.topic)} --group {quote(args.group)} --from start{same_server(args)}"
     return (
         f"group {args.group} of {args.topic}: {places}{waits if args.timeout is None else ''}; all over again: {again}"
     )

@@ -129,10 +129,15 @@ def bench_latency(args: Namespace) -> int:
     job = _jobs(args, rate=float(args.rate))[0]
     from multiprocessing import get_context
 
+    from serai.client.sync import Client
+
+    with Client(args.server) as client:
+        client.producer(args.topic)  # that nobody is there is said by this process
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     watcher = context.Process(target=stamped, args=(job, theirs), daemon=True)
     watcher.start()
+    theirs.close()
     try:
         _heard(args, ours, WAIT_S)  # it is there, and its group stands at the end
         send_stamps(job)
@@ -144,14 +149,13 @@ def bench_latency(args: Namespace) -> int:
 
 
 def _heard(args: Namespace, ours: Connection, wait_s: float) -> Any:
+    what, hint = f"cannot measure with {args.topic}", "serai group list"
     if not ours.poll(wait_s):
-        raise Failure(
-            f"cannot measure with {args.topic}",
-            f"the receiver said nothing for {wait_s:.0f} s",
-            "serai group list",
-            code=TIMED_OUT,
-        )
-    return ours.recv()
+        raise Failure(what, f"the receiver said nothing for {wait_s:.0f} s", hint, code=TIMED_OUT)
+    try:
+        return ours.recv()
+    except EOFError:
+        raise Failure(what, "the receiver ended; what it said stands above", hint) from None
 
 
 def _jobs(args: Namespace, *, start: int = 0, rate: float = 0.0) -> list[Job]:

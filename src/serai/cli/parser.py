@@ -189,4 +189,7 @@ def moment(text: str) -> "int | str | datetime":
         )
     from datetime import datetime, timedelta
 
-    return datetime.now(UTC) - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+    try:
+        return datetime.now(UTC) - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f"{text!r} is before all time; start is the oldest message") from None

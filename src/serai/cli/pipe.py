@@ -140,7 +140,7 @@ def need_spark(args: Namespace) -> None:
 
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if find_spec(name) is None]
     if missing:
-        why = f"it runs on Spark, and the Python package {' and '.join(missing)} is not installed here"
+        why = f"it runs on Spark, and this Python lacks {', '.join(missing)}"
         raise Failure(f"cannot run {args.name}", why, "pip install 'serai[spark]'  (456 MB to fetch)")
 
 

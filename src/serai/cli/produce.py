@@ -123,6 +123,7 @@ def _header(args: Namespace, word: str) -> tuple[str, str]:
 def _bodies(args: Namespace) -> Iterator[list[bytes]]:
     """Lists of messages, each as soon as it is there."""
     from serai.cli.shapes import decoder
+    from serai.limits import FRAME_BYTES_MAX
 
     decode = decoder(args.input)
     if args.text:
@@ -132,7 +133,7 @@ def _bodies(args: Namespace) -> Iterator[list[bytes]]:
         for start in range(0, count, MANY):
             yield list(islice(turns, min(MANY, count - start)))
     elif args.input == "raw":
-        yield [sys.stdin.buffer.read()]
+        yield [sys.stdin.buffer.read(FRAME_BYTES_MAX + 1)]
     else:
         if sys.stdin.isatty():
             args.talk.say("each line is a message; Ctrl-D ends")
@@ -140,6 +141,8 @@ def _bodies(args: Namespace) -> Iterator[list[bytes]]:
 
 
 def _lines(count: int | None) -> Iterator[list[bytes]]:
+    from serai.limits import FRAME_BYTES_MAX
+
     rest = b""
     while (count is None or count > 0) and (chunk := os.read(sys.stdin.fileno(), CHUNK_BYTES)):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -148,5 +151,7 @@ def _lines(count: int | None) -> Iterator[list[bytes]]:
             count -= len(lines)
         if lines:
             yield lines
+        if len(rest) > FRAME_BYTES_MAX:  # a message that the producer refuses, before all of it is held
+            break
     if rest and (count is None or count > 0):
         yield [rest]

@@ -18,23 +18,13 @@ ANSWER_S = 30.0
 CODES = {400: USAGE, 401: NOT_ALLOWED, 403: NOT_ALLOWED, 504: TIMED_OUT}
 
 
-def address(text: str, prog: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`; either may be left out."""
-    from serai.config import SERVER_DEFAULT
-
-    host, colon, port = text.rpartition(":")
-    if not colon or (text.count(":") > 1 and not text.startswith("[")):
-        host, port = text, SERVER_DEFAULT.rpartition(":")[2]
-    if not port.isdecimal() or int(port) > 65535:
-        raise Failure(f"cannot reach {text}", f"{port!r} is no port", f"{prog} --server HOST:PORT", code=USAGE)
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
 def ask(args: Namespace, method: str, path: list[str], *, body: Any = None, query: dict[str, Any] | None = None) -> Any:
     """One request; its JSON, or a failure in words."""
     from http.client import HTTPConnection, HTTPException
 
-    host, port = address(args.server, args.parser.prog)
+    from serai.config import address_of
+
+    host, port = address_of(args.server)
     where = "/api/v1/" + "/".join(quote(part, safe="") for part in path)
     kept = {name: value for name, value in (query or {}).items() if value is not None}
     connection = HTTPConnection(host, port, timeout=ANSWER_S)
@@ -64,10 +54,10 @@ def ask(args: Namespace, method: str, path: list[str], *, body: Any = None, quer
         ) from error
     finally:
         connection.close()
-    return understood(what, f"{host}:{port}", response.status, text)
+    return understood(what, f"{host}:{port}", response.status, text, prog=args.parser.prog)
 
 
-def understood(what: str, where: str, status: int, text: bytes) -> Any:
+def understood(what: str, where: str, status: int, text: bytes, *, prog: str) -> Any:
     """The JSON of an answer; a refusal becomes a failure."""
     try:
         said = json.loads(text)
@@ -77,10 +67,11 @@ def understood(what: str, where: str, status: int, text: bytes) -> Any:
         ) from None
     if status >= 400:
         error = said.get("error", {})
+        hint = error.get("hint", "")
         raise Failure(
             what,
             error.get("why", f"status {status}"),
-            error.get("hint", "serai --help"),
+            hint if hint.startswith("serai ") else f"{prog} --help",  # others are for guests of the HTTP API
             code=CODES.get(status, FAILED),
         )
     return said

@@ -45,7 +45,7 @@ def add(nouns: _SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--set", dest="words", action="append", default=[], metavar="KEY=VALUE", help="any setting; may be repeated"
     )
-    parser.set_defaults(run=serve, aim="run a server on {dir}", dir="")
+    parser.set_defaults(run=serve, aim="run a server", dir="")
 
 
 def serve(args: Namespace) -> int:
@@ -53,7 +53,7 @@ def serve(args: Namespace) -> int:
     from serai import config
 
     settings = config.load(file=args.config, flags={key: getattr(args, key) for key in FLAGS}, words=args.words)
-    args.dir = settings.data
+    args.dir, args.aim = settings.data, "run a server on {dir}"
     check_exposure(settings, args.parser.prog)
     from serai.errors import Locked
     from serai.gate import logs

@@ -36,7 +36,7 @@ def add(nouns: _SubParsersAction[Parser]) -> None:
     parser.add_argument("--timeout", type=seconds, metavar="S", help="end when nothing came for so many seconds")
     add_output(parser, OF_MESSAGES)
     add_server(parser)
-    parser.set_defaults(run=tail, aim="watch {topics}", dir="")
+    parser.set_defaults(run=tail, aim="watch {words}", dir="")
 
 
 def tail(args: Namespace) -> int:
@@ -44,6 +44,7 @@ def tail(args: Namespace) -> int:
     from serai.cli.messages import heads, show
     from serai.client.sync import Client
 
+    args.words = ", ".join(args.topics)
     wanted = _filter(args)
     named = len(args.topics) > 1
     shown, count = show(args.output, named=named), 0
@@ -51,9 +52,8 @@ def tail(args: Namespace) -> int:
     with Client(args.server) as client, data() as out:
         readers = [client.reader(topic, start=args.since) for topic in args.topics]
         if args.since == "end":
-            args.talk.say(
-                f"what comes to {', '.join(args.topics)} from now on, until Ctrl-C; what was before: --since start"
-            )
+            until = ", until Ctrl-C" if args.count is None and args.timeout is None else ""
+            args.talk.say(f"what comes to {args.words} from now on{until}; what was before: --since start")
         out.write(heads(args.output, named=named))
         out.flush()
         for message in _messages(readers, args.timeout):

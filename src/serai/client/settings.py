@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from serai import limits
+from serai import config, limits
 from serai.client.line import Address, Line
-from serai.config import SERVER_DEFAULT, server_default
 from serai.doors.jmq.schema.commands import AddConsumer, AddProducer
-from serai.errors import Misuse
 
 if TYPE_CHECKING:
     from serai.client.line import Who
@@ -34,14 +32,8 @@ MANNER: dict[str, Any] = {
 
 
 def address_of(server: str | None) -> Address:
-    """HOST:PORT as an address; what is left out is the default's."""
-    text = server_default() if server is None else server
-    host, colon, port = text.rpartition(":")
-    if not colon or (text.count(":") > 1 and not text.startswith("[")):
-        host, port = text, SERVER_DEFAULT.rpartition(":")[2]
-    if not port.isdecimal() or int(port) > 65535:
-        raise Misuse(f"{text!r} names no server: {port!r} is no port; write HOST:PORT")
-    return Address(host.strip("[]") or "127.0.0.1", int(port))
+    """HOST:PORT as an address, the default's when nothing is said."""
+    return Address(*config.address_of(config.server_default() if server is None else server))
 
 
 def registered_producer(address: Address, who: Who, topic: str) -> Line:

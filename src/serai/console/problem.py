@@ -48,8 +48,8 @@ STATUS = {
 HINTS = {
     "disk-full": "free space, then try again",
     "outcome-unknown": "look whether it is there before sending it again",
-    "out-of-range": "GET /api/v1/topics/TOPIC shows where each partition begins and ends",
-    "partition-unknown": "GET /api/v1/topics/TOPIC shows its partitions",
+    "out-of-range": "serai topic describe TOPIC",
+    "partition-unknown": "serai topic describe TOPIC",
     "subscription-unknown": "serai subscription set TOPIC APP --role consumer",
     "topic-exists": "serai topic alter TOPIC",
     "topic-unknown": "serai topic list",

@@ -26,12 +26,13 @@ def session(
     master: str | None = None,
     work_dir: str | os.PathLike[str] | None = None,
     confs: Mapping[str, str] | None = None,
+    vectors: bool = True,
 ) -> SparkSession:
-    """The running session, or a new one; `confs` go over what is set here."""
+    """The running session, or a new one; `confs` go over what is set here; only MLlib needs `vectors`."""
     running = SparkSession.getActiveSession()
     if running is not None and master is None:
         return running
-    prepare_java()
+    prepare_java(vectors=vectors)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master(master or "local[*]")
     for key, value in {**_settings(work_dir), **(confs or {})}.items():

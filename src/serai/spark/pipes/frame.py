@@ -137,7 +137,7 @@ class Totals:
     def sentence(self) -> str:
         rate = self.rows / self.seconds if self.seconds else 0.0
         end = "; stopped, the next run goes on from here" if self.stopped else ""
-        return f"{self.rows:,} rows in {self.batches} batches, {rate:,.0f} rows/s{end}"
+        return f"{self.rows:,} rows in {self.batches} {'batch' if self.batches == 1 else 'batches'}, {rate:,.0f} rows/s{end}"
 
 
 class Job(Protocol):

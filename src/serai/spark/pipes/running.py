@@ -94,7 +94,7 @@ def _finished(pipe: Pipe, job: Run, place: places.Place | None) -> Outcome:
 @contextmanager
 def _session(pipe: Pipe, asked: Asked) -> Iterator[SparkSession]:
     running = SparkSession.getActiveSession()
-    made = session(name=f"serai pipe {pipe.name}", master=asked.master, confs=asked.confs)
+    made = session(name=f"serai pipe {pipe.name}", master=asked.master, confs=asked.confs, vectors=False)
     echo = PySparkLogger.getLogger("SQLQueryContextLogger")  # prints what it raises, with all of Java below it
     said, echo.disabled = echo.disabled, True
     try:
