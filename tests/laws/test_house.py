@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.laws.tree import ROOT, SOURCES, kept_files, name_of
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CHANGES = sorted((ROOT / "changes").glob("*.md"))
+CHANGE_CHARACTERS_MAX = 1000
 
 
 def test_every_compiled_module_is_built() -> None:
@@ -29,9 +31,15 @@ def test_base_install_is_a_handful_of_packages() -> None:
 
 
 @pytest.mark.parametrize("path", CHANGES, ids=name_of)
-def test_change_is_short_and_numbered(path: object) -> None:
-    name = str(path)
-    assert re.search(r"/\d{4}-[a-z0-9-]+\.md$", name), f"{name} is not called NNNN-words.md"
+def test_change_is_short_and_numbered(path: Path) -> None:
+    assert re.fullmatch(r"\d{4}-[a-z0-9-]+\.md", path.name), f"{path.name} is not called NNNN-words.md"
+    assert len(path.read_text(encoding="utf-8")) <= CHANGE_CHARACTERS_MAX
+
+
+def test_changes_have_one_order() -> None:
+    numbers = [path.name[:4] for path in CHANGES]
+    twice = {number for number in numbers if numbers.count(number) > 1}
+    assert not twice, f"give the newer of these the next free number: {sorted(twice)}"
 
 
 def test_every_make_target_is_explained() -> None:
