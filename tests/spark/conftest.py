@@ -1,4 +1,4 @@
-"""One Spark session for all tests, and queues to read.
+"""One Spark session for all tests of a process, and queues to read.
 
 Starting Spark takes 5 to 15 seconds, a query 0.3: so there is one session, made when the first test asks for it.
 """
@@ -34,10 +34,10 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)  # before the groups are looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One Spark for all of them, where several processes share the suite."""
+    """One Spark for pipelines and one for the rest, where several processes share the suite."""
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group("pipes" if item.path.stem.startswith("test_pipe") else "spark"))
 
 
 @pytest.fixture(scope="session")
