@@ -53,7 +53,7 @@ def test_tail_gives_what_is_there_then_what_comes_then_ends(idle: object, tmp_pa
 
         thread = threading.Thread(target=write)
         thread.start()
-        found = [m.unpack_int() for m in serai.tail(queue.reader(), idle, timeout=0.1)]  # type: ignore[arg-type]
+        found = [m.unpack_int() for m in serai.tail(queue.reader(), idle, timeout=1.0)]  # type: ignore[arg-type]
         thread.join()
     assert found == list(range(10))
 
@@ -68,15 +68,15 @@ def test_tail_of_nothing_ends_after_its_timeout(idle: object, tmp_path: Path) ->
 
 def test_timeout_counts_from_the_last_message(tmp_path: Path) -> None:
     with queue_of(tmp_path, [0]) as queue:
-        tail = serai.tail(queue.reader(), timeout=0.15)
+        tail = serai.tail(queue.reader(), timeout=0.5)
         assert next(tail) is not None
         for number in range(1, 4):
-            time.sleep(0.1)
+            time.sleep(0.2)
             queue.new_message().pack_int(number).write_message()
             assert number_of(next(tail)) == number
         begin = time.monotonic()
         assert next(tail, None) is None
-        assert time.monotonic() - begin >= 0.15
+        assert time.monotonic() - begin >= 0.5
 
 
 def test_timeout_of_zero_takes_what_is_there(tmp_path: Path) -> None:
