@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -183,12 +184,39 @@ def test_run_prints_rows_and_remembers_how_far_it_is(
 def test_failed_run_says_why_and_so_does_its_status(
     spark: SparkSession, tmp_path: Path, fill: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--data", str(fill([b"a"])), "--to", str(tmp_path / "lake"), "--topics", "nothing"]
-    assert main(["pipe", "run", "archive", *words]) == 1
-    assert "has no topic nothing; it has orders" in capsys.readouterr().err
+    queue = fill([b"a", b"b"])
+    words = ["pipe", "run", "archive", "--data", str(queue), "--to", str(tmp_path / "lake")]
+    assert main(words) == 0
+    shutil.rmtree(queue)
+    fill([b"c"])
+    capsys.readouterr()
+    assert main(words) == 1
+    shown = capsys.readouterr().err.splitlines()
     (said,) = look(tmp_path)
     assert said["state"] == "failed"
-    assert "has no topic nothing" in said["why"]
+    assert [f"  why: {said['why']}", "  try: serai pipe run archive --help"] == shown[-2:]
+    assert "orders" in said["why"]
+
+
+@pytest.mark.parametrize("name", ["archive", "fold", "metrics"])
+def test_mistyped_directory_or_topic_takes_no_place_and_needs_no_spark(
+    name: str, tmp_path: Path, fill: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue = fill([b"a"])
+    more = {
+        "archive": ["--to", "lake"],
+        "fold": ["--to", "table", "--fields", "int", "--by", "f0", "--take", "n = count()"],
+    }
+    where = [*more.get(name, []), *([] if name == "metrics" else ["--checkpoint", str(tmp_path / "place")])]
+    for data, topics, why in (
+        (tmp_path / "none", "orders", "is not a directory"),
+        (queue, "ordes", "has no topic ordes"),
+    ):
+        assert main(["pipe", "run", name, "--data", str(data), "--topics", topics, *where]) == 2
+        shown = capsys.readouterr().err
+        assert why in shown
+        assert f"try: serai pipe run {name} --help" in shown
+    assert not (tmp_path / "place").exists()
 
 
 def test_outcome_may_have_no_rows() -> None:

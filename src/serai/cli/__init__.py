@@ -133,14 +133,16 @@ def explain(error: Exception, args: Namespace) -> Failure:
     what = f"cannot {args.aim.format(**vars(args))}"
     why = "; ".join([str(error), *getattr(error, "__notes__", [])])
     if isinstance(error, PermissionError):
-        return Failure(what, f"{error.filename}: {error.strerror}", f"ls -ld {args.dir}", code=NOT_ALLOWED)
+        return Failure(
+            what, f"{error.filename}: {error.strerror}", f"ls -ld {args.dir or error.filename}", code=NOT_ALLOWED
+        )
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # a full disk of the queue is `DiskFull`
         drop_output()
         return Failure("cannot write the output", str(error), "df -h, and write it where there is space")
     if isinstance(error, (errors.OutcomeUnknown, TimeoutError)):
         return Failure(what, why, "look before you repeat it: what was asked may have been done", code=TIMED_OUT)
     if isinstance(error, OSError):
-        return Failure(what, str(error), f"ls -l {args.dir}")
+        return Failure(what, str(error), f"ls -l {args.dir or error.filename or '.'}")
     if isinstance(error, errors.ReadOnly):
         return Failure(what, str(error), f"ls -ld {args.dir}", code=NOT_ALLOWED)
     hints = {

@@ -106,11 +106,15 @@ def start(args: Namespace) -> int:
     )
     pipe = kind.of({one.name: text for one in kind.settings() if (text := getattr(asked, one.name)) is not None})
     need_spark(args)
+    from serai.spark.pipes.running import Failed
     from serai.spark.pipes.running import run as run_pipe
 
     with args.talk.progress(args.name) as bar:
         watch = watcher(bar, args.talk, endless=run.every_ms is not None)
-        outcome = run_pipe(pipe, run, watch, args.talk.detail)
+        try:
+            outcome = run_pipe(pipe, run, watch, args.talk.detail)
+        except Failed as error:
+            raise Failure(f"cannot run {args.name}", str(error), f"serai pipe run {args.name} --help") from error
     if outcome.heads:
         show(args, outcome.heads, [dict(row) for row in outcome.rows], outcome.rows)
     args.talk.say(f"{args.name}: {outcome.words}")

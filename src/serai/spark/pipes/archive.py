@@ -57,6 +57,11 @@ class Archive(Pipe):
     def home(self) -> Path:
         return Path(self.to) / "_serai" / "archive"
 
+    def check(self) -> None:
+        from serai.spark.pipes.rows import check_log
+
+        check_log(self.data, self.topics)
+
     def run(self, job: Job) -> Outcome:
         from serai.spark.pipes.delta import need_delta
         from serai.spark.pipes.export import ExportSource

@@ -76,6 +76,11 @@ class Fold(Pipe):
     def home(self) -> Path:
         return Path(self.to) / "_serai" / "fold"
 
+    def check(self) -> None:
+        from serai.spark.pipes.rows import check_log
+
+        check_log(self.data, self.topics)
+
     def run(self, job: Job) -> Outcome:
         from serai.log.lock import alone
         from serai.spark.pipes import rows

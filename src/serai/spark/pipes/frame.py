@@ -183,6 +183,9 @@ class Pipe:
         """Where it remembers how far it is, when nobody says otherwise; None for one that does not stream."""
         return None
 
+    def check(self) -> None:
+        """Raises what can be seen to be wrong before its place is taken and Spark starts."""
+
     def run(self, job: Job) -> Outcome:
         raise AssertionError(f"{self.name} says nowhere what it does with {job}")
 

@@ -57,6 +57,11 @@ class Metrics(Pipe):
     to: str | None = setting("Parquet files of the whole table, in a new directory", metavar="DIR", default=None)
     most: int = setting("rows to show", kind=count, metavar="N", default=20)
 
+    def check(self) -> None:
+        from serai.spark.pipes.rows import check_log
+
+        check_log(self.data, self.topics)
+
     def run(self, job: Job) -> Outcome:
         from pyspark.sql import functions as f
 

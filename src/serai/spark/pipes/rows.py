@@ -15,6 +15,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import TimestampType
 
 from serai.errors import Misuse
+from serai.spark.options import read_options
+from serai.spark.slices import find_logs
+from serai.spark.source import closing_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +34,13 @@ def log_rows(spark: SparkSession, data: str, columns: str, **options: str | None
     if "startingTimestamp" in given:  # a topic that has nothing so new has no rows, which is no error here
         asked = {**asked, "startingOffsetsByTimestampStrategy": "latest"}
     return spark.read.format("serai").options(**asked).load()
+
+
+def check_log(data: str, topics: str | None) -> None:
+    """Raises what Spark would only raise as the query starts: no such directory, no such topic."""
+    asked = {"logDir": str(Path(data).absolute())} | ({"subscribe": topics} if topics else {})
+    with closing_all(find_logs(read_options(asked))):
+        pass
 
 
 def as_text(column: Column) -> Column:

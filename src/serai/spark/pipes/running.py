@@ -63,6 +63,7 @@ def run(pipe: Pipe, asked: Asked, watch: Callable[[Progress], None], note: Calla
         raise Misuse(f"{pipe.name} needs a place to remember how far it is: give --checkpoint")
     if asked.every_ms is not None and not pipe.streams:
         raise Misuse(f"{pipe.name} looks at what is there, once; --every is for pipelines that go on")
+    pipe.check()
     with ExitStack() as stack:
         place = stack.enter_context(places.taken(path, pipe)) if pipe.streams and path is not None else None
         spark = stack.enter_context(_session(pipe, asked))
@@ -94,7 +95,10 @@ def _finished(pipe: Pipe, job: Run, place: places.Place | None) -> Outcome:
 @contextmanager
 def _session(pipe: Pipe, asked: Asked) -> Iterator[SparkSession]:
     running = SparkSession.getActiveSession()
-    made = session(name=f"serai pipe {pipe.name}", master=asked.master, confs=asked.confs, vectors=False)
+    try:
+        made = session(name=f"serai pipe {pipe.name}", master=asked.master, confs=asked.confs, vectors=False)
+    except (PySparkException, Py4JError) as error:
+        raise Failed(f"no Spark started at {asked.master or 'this machine'}; what it said stands above") from error
     echo = PySparkLogger.getLogger("SQLQueryContextLogger")  # prints what it raises, with all of Java below it
     said, echo.disabled = echo.disabled, True
     try:
