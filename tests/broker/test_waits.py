@@ -202,7 +202,7 @@ def test_ticket_that_is_late_has_an_unknown_outcome(house: House) -> None:
     wait = house.broker.park(guest, [ticket], deadline_ms=house.now_ms)
     # The disk may be quicker than this test, and then there is nothing to be unsure of.
     assert house.turn(after_ms=8) == [wait]
-    assert wait.timed_out
+    assert wait.timed_out or ticket.done
     assert isinstance(house.broker.verdict(ticket), OutcomeUnknown) or ticket.done
 
 
