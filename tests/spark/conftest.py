@@ -34,10 +34,10 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)  # before the groups are looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files stay whole where several processes share the suite: each of those then starts one Spark at most."""
+    """One Spark for pipelines and one for the rest, where several processes share the suite."""
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+            item.add_marker(pytest.mark.xdist_group("pipes" if item.path.stem.startswith("test_pipe") else "spark"))
 
 
 @pytest.fixture(scope="session")
