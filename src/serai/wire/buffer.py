@@ -107,7 +107,7 @@ class Inbox:
         self._needed = needed
         if len(rest):
             self._put(rest)
-        else:
+        elif self._store is not NOTHING or self._spare is not NOTHING:
             give_up(self._store)
             give_up(self._spare)
             self._store = self._spare = NOTHING

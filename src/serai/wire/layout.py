@@ -9,8 +9,8 @@
     decode(Place, data, form)                  ->  Place(partition=0, index=7, left=-1), where it ended
 
 A **form** is a dialect's name and version.  What a field looks like, and whether it is there at all, may depend on it;
-nothing else may.  For each class and form one encode and one decode function are compiled when they are first wanted, and
-neighbouring fields of fixed width share one struct call.
+nothing else may.  For each class and form one encode and one decode function are written and compiled when they are first
+wanted; layouts inside it are written inline, and neighbouring fields of fixed width share one struct call.
 
 Invariants
 - bytes that do not make a value raise Malformed (Truncated when more bytes would help), and nothing else
@@ -23,10 +23,10 @@ Left to others: which layouts there are (each door's schema), docs, strategies a
 
 from __future__ import annotations
 
-import functools
 import struct
 import typing
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
@@ -34,7 +34,7 @@ from serai.errors import Misuse, PeerError
 from serai.wire.buffer import Span
 
 if typing.TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     Reader: TypeAlias = "Callable[[memoryview, int], tuple[Any, int]]"
     Put: TypeAlias = "Callable[[bytes | Span], None]"
@@ -63,7 +63,11 @@ class Form(NamedTuple):
 
 
 class Kind(ABC):
-    """What stands in an annotation; `name` is its word in the documents."""
+    """What stands in an annotation; `name` is its word in the documents.
+
+    A kind writes the lines that take one value out of bytes, or put its pieces: a call for each value costs several
+    times what lines do (benchmarks/frames.py).
+    """
 
     name: str
 
@@ -80,12 +84,12 @@ class Kind(ABC):
         """The fewest bytes a value takes."""
 
     @abstractmethod
-    def reader(self, form: Form) -> Reader:
-        """What takes a value out of bytes."""
+    def decode(self, code: Decoding, target: str, form: Form) -> None:
+        """Writes the lines that set `target` from `data` at `at`, and move `at` on."""
 
     @abstractmethod
-    def writer(self, form: Form) -> Writer:
-        """What puts a value's pieces."""
+    def encode(self, code: Encoding, value: str, form: Form) -> None:
+        """Writes the lines that `put` the pieces of `value`."""
 
 
 @dataclass(frozen=True)
@@ -99,18 +103,11 @@ class Fixed(Kind):
     def bytes_min(self, _form: Form) -> int:
         return struct.calcsize(f"!{self.code}")
 
-    def reader(self, _form: Form) -> Reader:
-        packed, wrap = struct.Struct(f"!{self.code}"), self.wrap
+    def decode(self, code: Decoding, target: str, _form: Form) -> None:
+        code.fixed(target, self)
 
-        def read(data: memoryview, at: int) -> tuple[Any, int]:
-            (value,) = packed.unpack_from(data, at)
-            return (wrap(value) if wrap else value), at + packed.size
-
-        return read
-
-    def writer(self, _form: Form) -> Writer:
-        pack = struct.Struct(f"!{self.code}").pack
-        return lambda value, put: put(pack(value))
+    def encode(self, code: Encoding, value: str, _form: Form) -> None:
+        code.fixed(value, self)
 
 
 @dataclass(frozen=True)
@@ -124,29 +121,21 @@ class Sized(Kind):
     def bytes_min(self, _form: Form) -> int:
         return struct.calcsize(f"!{self.code}")
 
-    def reader(self, _form: Form) -> Reader:
-        length, text, name = struct.Struct(f"!{self.code}"), self.text, self.name
+    def decode(self, code: Decoding, target: str, _form: Form) -> None:
+        size = code.fresh()
+        code.fixed(size, Fixed(self.name, self.code))
+        code.line(f"if {size} <= 0: {target} = {'' if self.text else b''!r}")
+        with code.block("else:"):
+            code.line(f"end = at + {size}")
+            code.line(f"if end > len(data): raise {code.name(cut)}({self.name!r}, {size}, data, at)")
+            code.line(f"{target} = " + ("str(data[at:end], 'utf-8')" if self.text else "bytes(data[at:end])"))
+            code.line("at = end")
 
-        def read(data: memoryview, at: int) -> tuple[Any, int]:
-            (size,) = length.unpack_from(data, at)
-            at += length.size
-            if size <= 0:
-                return ("" if text else b""), at
-            end = at + size
-            if end > len(data):
-                raise Truncated(f"byte {at}: {name} says {size} bytes, {len(data) - at} are there")
-            return (str(data[at:end], "utf-8") if text else bytes(data[at:end])), end
-
-        return read
-
-    def writer(self, _form: Form) -> Writer:
-        length, text = struct.Struct(f"!{self.code}"), self.text
-
-        def write(value: Any, put: Put) -> None:
-            body = value.encode("utf-8") if text else value
-            put(length.pack(len(body)) + body)
-
-        return write
+    def encode(self, code: Encoding, value: str, _form: Form) -> None:
+        body = code.fresh()
+        code.aside(f"{body} = {value}" + (".encode()" if self.text else ""))
+        code.fixed(f"len({body})", Fixed(self.name, self.code))
+        code.line(f"put({body})")
 
 
 @dataclass(frozen=True)
@@ -165,54 +154,33 @@ class Many(Kind):
     def bytes_min(self, _form: Form) -> int:
         return struct.calcsize(f"!{self.code}")
 
-    def counter(self, form: Form) -> Callable[[memoryview, int], int]:
-        """What reads the count at a place, if there can be so many."""
+    def decode(self, code: Decoding, target: str, form: Form) -> None:
         assert self.element is not None
-        packed, smallest = struct.Struct(f"!{self.code}"), self.element.at(form).bytes_min(form)
+        element, count = self.element.at(form), code.fresh()
+        smallest, width = element.bytes_min(form), struct.calcsize(f"!{self.code}")
+        code.fixed(count, Fixed(self.name, self.code))
+        with code.block(f"if {count} > {self.count_max} or {count} * {smallest} > len(data) - at:"):
+            checked = f"{self.name!r}, {count}, {self.count_max}, {smallest}, data, at - {width}, {width}"
+            code.line(f"raise {code.name(overfull)}({checked})")
+        if isinstance(element, Fixed) and element.wrap is None:
+            code.line(f"{count} = max({count}, 0)")
+            code.line(f"{target} = list({code.name(struct.unpack_from)}(f'!{{{count}}}{element.code}', data, at))")
+            code.line(f"at += {count} * {smallest}")
+            return
+        one = code.fresh()
+        code.line(f"{target} = []")
+        with code.block(f"for _ in range({count}):"):
+            element.decode(code, one, form)
+            code.line(f"{target}.append({one})")
 
-        def counted(data: memoryview, at: int) -> int:
-            count: int = packed.unpack_from(data, at)[0]
-            left = len(data) - at - packed.size
-            if count * smallest > left:
-                raise Truncated(f"byte {at}: {self.name} of {count} elements, {left + packed.size} bytes are there")
-            if count > self.count_max:
-                raise Malformed(f"byte {at}: {self.name} of {count} elements, the limit is {self.count_max}")
-            return max(count, 0)
-
-        return counted
-
-    def reader(self, form: Form) -> Reader:
+    def encode(self, code: Encoding, value: str, form: Form) -> None:
         assert self.element is not None
-        element, counted = self.element.at(form), self.counter(form)
-        width, read_one = struct.calcsize(f"!{self.code}"), element.reader(form)
-
-        def read(data: memoryview, at: int) -> tuple[list[Any], int]:
-            count, found = counted(data, at), []
-            at += width
-            for _ in range(count):
-                value, at = read_one(data, at)
-                found.append(value)
-            return found, at
-
-        def read_fixed(data: memoryview, at: int) -> tuple[list[Any], int]:
-            assert isinstance(element, Fixed)
-            packed = struct.Struct(f"!{counted(data, at)}{element.code}")
-            return list(packed.unpack_from(data, at + width)), at + width + packed.size
-
-        return read_fixed if isinstance(element, Fixed) and element.wrap is None else read
-
-    def writer(self, form: Form) -> Writer:
-        assert self.element is not None
-        write_one, pack = self.element.at(form).writer(form), struct.Struct(f"!{self.code}").pack
-
-        def write(values: list[Any], put: Put) -> None:
-            if len(values) > self.count_max:
-                raise Misuse(f"{self.name} holds at most {self.count_max} elements, not {len(values)}")
-            put(pack(len(values)))
-            for value in values:
-                write_one(value, put)
-
-        return write
+        one = code.fresh()
+        with code.block(f"if len({value}) > {self.count_max}:"):
+            code.line(f"raise {code.name(uncountable)}({self.name!r}, {self.count_max}, len({value}))")
+        code.fixed(f"len({value})", Fixed(self.name, self.code))
+        with code.block(f"for {one} in {value}:"):
+            self.element.at(form).encode(code, one, form)
 
 
 class Rows(Kind):
@@ -229,12 +197,13 @@ class Rows(Kind):
     def bytes_min(self, form: Form) -> int:
         return self.array.bytes_min(form)
 
-    def reader(self, form: Form) -> Reader:
-        return self.array.reader(form)
+    def decode(self, code: Decoding, target: str, form: Form) -> None:
+        self.array.decode(code, target, form)
 
-    def writer(self, form: Form) -> Writer:
-        write_list = self.array.writer(form)
-        return lambda value, put: put(value) if isinstance(value, bytes) else write_list(value, put)
+    def encode(self, code: Encoding, value: str, form: Form) -> None:
+        code.line(f"if isinstance({value}, bytes): put({value})")
+        with code.block("else:"):
+            self.array.encode(code, value, form)
 
 
 @dataclass(frozen=True)
@@ -251,26 +220,19 @@ class Possible(Kind):
     def bytes_min(self, _form: Form) -> int:
         return 1
 
-    def reader(self, form: Form) -> Reader:
+    def decode(self, code: Decoding, target: str, form: Form) -> None:
         assert self.element is not None
-        read_one = self.element.at(form).reader(form)
+        there = code.fresh()
+        code.fixed(there, Fixed(self.name, "?"))
+        code.line(f"{target} = None")
+        with code.block(f"if {there}:"):
+            self.element.at(form).decode(code, target, form)
 
-        def read(data: memoryview, at: int) -> tuple[Any, int]:
-            (there,) = struct.unpack_from("!?", data, at)
-            return read_one(data, at + 1) if there else (None, at + 1)
-
-        return read
-
-    def writer(self, form: Form) -> Writer:
+    def encode(self, code: Encoding, value: str, form: Form) -> None:
         assert self.element is not None
-        write_one = self.element.at(form).writer(form)
-
-        def write(value: Any, put: Put) -> None:
-            put(b"\0" if value is None else b"\1")
-            if value is not None:
-                write_one(value, put)
-
-        return write
+        code.fixed(f"{value} is not None", Fixed(self.name, "?"))
+        with code.block(f"if {value} is not None:"):
+            self.element.at(form).encode(code, value, form)
 
 
 class Nested(Kind):
@@ -283,11 +245,28 @@ class Nested(Kind):
     def bytes_min(self, form: Form) -> int:
         return sum(one.kind.at(form).bytes_min(form) for one in parts(self.layout, form) if one.unless is None)
 
-    def reader(self, form: Form) -> Reader:
-        return codec(self.layout, form)[1]
+    def decode(self, code: Decoding, target: str, form: Form) -> None:
+        found = {part.name: code.fresh() for part in parts(self.layout, form)}
+        for part in parts(self.layout, form):
+            place, kind = found[part.name], part.kind.at(form)
+            if part.unless is None:
+                kind.decode(code, place, form)
+                continue
+            missing, default = code.name(part.unless.value), code.name(part.default)
+            code.line(f"if {found[part.unless.field]} == {missing}: {place} = {default}")
+            with code.block("else:"):
+                kind.decode(code, place, form)
+        given = ", ".join(f"{name}={place}" for name, place in found.items())
+        code.line(f"{target} = {code.name(self.layout)}({given})")
 
-    def writer(self, form: Form) -> Writer:
-        return codec(self.layout, form)[0]
+    def encode(self, code: Encoding, value: str, form: Form) -> None:
+        for part in parts(self.layout, form):
+            kind = part.kind.at(form)
+            if part.unless is None:
+                kind.encode(code, f"{value}.{part.name}", form)
+                continue
+            with code.block(f"if {value}.{part.unless.field} != {code.name(part.unless.value)}:"):
+                kind.encode(code, f"{value}.{part.name}", form)
 
 
 class By(Kind):
@@ -303,11 +282,28 @@ class By(Kind):
     def bytes_min(self, form: Form) -> int:
         return self.at(form).bytes_min(form)
 
-    def reader(self, form: Form) -> Reader:
-        return self.at(form).reader(form)
+    def decode(self, code: Decoding, target: str, form: Form) -> None:
+        self.at(form).decode(code, target, form)
 
-    def writer(self, form: Form) -> Writer:
-        return self.at(form).writer(form)
+    def encode(self, code: Encoding, value: str, form: Form) -> None:
+        self.at(form).encode(code, value, form)
+
+
+# ---- what the lines call when a value cannot be right
+
+
+def cut(name: str, size: int, data: memoryview, at: int) -> Truncated:
+    return Truncated(f"byte {at}: {name} says {size} bytes, {len(data) - at} are there")
+
+
+def overfull(name: str, count: int, count_max: int, smallest: int, data: memoryview, at: int, width: int) -> Malformed:
+    if count * smallest > len(data) - at - width:
+        return Truncated(f"byte {at}: {name} of {count} elements, {len(data) - at} bytes are there")
+    return Malformed(f"byte {at}: {name} of {count} elements, the limit is {count_max}")
+
+
+def uncountable(name: str, count_max: int, count: int) -> Misuse:
+    return Misuse(f"{name} holds at most {count_max} elements, not {count}")
 
 
 class Only(NamedTuple):
@@ -375,7 +371,7 @@ class Flags(int):
             if count:
                 left -= count
                 cls.members[name] = (left, count)
-                setattr(cls, name, property(functools.partial(_member, left, (1 << count) - 1)))
+                setattr(cls, name, _member(left, (1 << count) - 1))
         assert left == 0, f"the members of {cls.__name__} take {bits - left} bits, not {bits}"
 
     @classmethod
@@ -390,8 +386,8 @@ class Flags(int):
         return cls(number)
 
 
-def _member(shift: int, mask: int, number: Flags) -> int:
-    return int(number) >> shift & mask
+def _member(shift: int, mask: int) -> property:
+    return property(lambda number: number >> shift & mask)
 
 
 # ---- layouts ---------------------------------------------------------------------------------------------------
@@ -451,47 +447,85 @@ def parts(layout: type[Layout], form: Form) -> tuple[Part, ...]:
 # ---- compiling ---------------------------------------------------------------------------------------------------
 
 
-class Source:
-    """Lines of the two functions of a layout, and the names they use."""
+class Code(ABC):
+    """Lines of a function that is being written, and the names they use.
 
-    def __init__(self) -> None:
-        self.encode = ["def encode(value, put):"]
-        self.decode = ["def decode(data, at):"]
+    Neighbouring values of fixed width are gathered, and `settle` makes one struct call of them.
+    """
+
+    def __init__(self, head: str) -> None:
+        self.lines = [head]
         self.names: dict[str, Any] = {}
+        self._depth = 1
+        self._places = 0
         self._run: list[tuple[str, Fixed]] = []
 
-    def fixed(self, name: str, kind: Fixed) -> None:
-        self._run.append((name, kind))
+    def fixed(self, place: str, kind: Fixed) -> None:
+        """A value of fixed width."""
+        self._run.append((place, kind))
 
-    def other(self, part: Part, kind: Kind, form: Form) -> None:
-        self.flush()
-        number = len(self.names)
-        self.names[f"read_{number}"], self.names[f"write_{number}"] = kind.reader(form), kind.writer(form)
-        read = f"f_{part.name}, at = read_{number}(data, at)"
-        write = f"write_{number}(value.{part.name}, put)"
-        if part.unless is None:
-            self.decode.append(f"    {read}")
-            self.encode.append(f"    {write}")
-        else:
-            self.names[f"missing_{number}"], self.names[f"default_{number}"] = part.unless.value, part.default
-            self.decode.append(f"    if f_{part.unless.field} == missing_{number}: f_{part.name} = default_{number}")
-            self.decode.append(f"    else: {read}")
-            self.encode.append(f"    if value.{part.unless.field} != missing_{number}: {write}")
+    def line(self, text: str) -> None:
+        """A line behind everything so far."""
+        self.settle()
+        self.aside(text)
 
-    def flush(self) -> None:
-        """Writes the neighbouring fixed fields as one struct call."""
-        if not self._run:
-            return
-        packed, number = struct.Struct("!" + "".join(kind.code for _, kind in self._run)), len(self.names)
-        self.names[f"unpack_{number}"], self.names[f"pack_{number}"] = packed.unpack_from, packed.pack
-        self.decode.append(f"    {', '.join(f'f_{name}' for name, _ in self._run)}, = unpack_{number}(data, at)")
-        self.decode.append(f"    at += {packed.size}")
-        for name, kind in self._run:
+    def aside(self, text: str) -> None:
+        """A line that may stand in front of the values that are being gathered."""
+        self.lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Lines that belong to a head."""
+        self.line(head)
+        self._depth += 1
+        yield
+        self.settle()
+        self._depth -= 1
+
+    def name(self, thing: Any) -> str:
+        """What a thing is called in the lines."""
+        self.names[f"n{len(self.names)}"] = thing
+        return f"n{len(self.names) - 1}"
+
+    def fresh(self) -> str:
+        """A variable that nobody has."""
+        self._places += 1
+        return f"v{self._places}"
+
+    def settle(self) -> None:
+        """Writes the values that were gathered as one struct call."""
+        if self._run:
+            run, self._run = self._run, []
+            self.gathered(run, struct.Struct("!" + "".join(kind.code for _, kind in run)))
+
+    @abstractmethod
+    def gathered(self, run: list[tuple[str, Fixed]], packed: struct.Struct) -> None:
+        """Writes that call."""
+
+    def made(self) -> Any:
+        """The function."""
+        self.settle()
+        names = dict(self.names)
+        exec(compile("\n".join(self.lines), "<layout>", "exec"), names)
+        return names["code"]
+
+
+class Decoding(Code):
+    """The function that takes a value out of bytes."""
+
+    def gathered(self, run: list[tuple[str, Fixed]], packed: struct.Struct) -> None:
+        self.aside(f"{', '.join(place for place, _ in run)}, = {self.name(packed.unpack_from)}(data, at)")
+        self.aside(f"at += {packed.size}")
+        for place, kind in run:
             if kind.wrap is not None:
-                self.names[f"wrap_{name}"] = kind.wrap
-                self.decode.append(f"    f_{name} = wrap_{name}(f_{name})")
-        self.encode.append(f"    put(pack_{number}({', '.join(f'value.{name}' for name, _ in self._run)}))")
-        self._run = []
+                self.aside(f"{place} = {self.name(kind.wrap)}({place})")
+
+
+class Encoding(Code):
+    """The function that puts a value's pieces."""
+
+    def gathered(self, run: list[tuple[str, Fixed]], packed: struct.Struct) -> None:
+        self.aside(f"put({self.name(packed.pack)}({', '.join(place for place, _ in run)}))")
 
 
 CODECS: dict[tuple[type[Layout], Form], tuple[Writer, Reader]] = {}
@@ -506,20 +540,12 @@ def codec(layout: type[Layout], form: Form) -> tuple[Writer, Reader]:
 
 
 def compiled(layout: type[Layout], form: Form) -> tuple[Writer, Reader]:
-    source = Source()
-    present = parts(layout, form)
-    for part in present:
-        kind = part.kind.at(form)
-        if isinstance(kind, Fixed) and part.unless is None:
-            source.fixed(part.name, kind)
-        else:
-            source.other(part, kind, form)
-    source.flush()
-    source.decode.append(f"    return make({', '.join(f'{part.name}=f_{part.name}' for part in present)}), at")
-    source.encode.append("    return None")
-    names = {**source.names, "make": layout}
-    exec(compile("\n".join([*source.encode, *source.decode]), f"<{layout.__name__} {form}>", "exec"), names)
-    return names["encode"], names["decode"]
+    writing, reading = Encoding("def code(value, put):"), Decoding("def code(data, at):")
+    Nested(layout).encode(writing, "value", form)
+    writing.line("return None")
+    Nested(layout).decode(reading, "found", form)
+    reading.line("return found, at")
+    return writing.made(), reading.made()
 
 
 # ---- using -------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from serai.wire.layout import Fixed, Form, Kind, Malformed, Truncated
 
 if TYPE_CHECKING:
     from serai.wire.buffer import Piece
-    from serai.wire.layout import Put, Reader, Writer
+    from serai.wire.layout import Decoding, Encoding
 
 
 @dataclass(slots=True, eq=False)
@@ -48,33 +48,37 @@ class MessageKind(Kind):
     def bytes_min(self, form: Form) -> int:
         return self.length.bytes_min(form)
 
-    def reader(self, form: Form) -> Reader:
-        read_length, dress, counted = self.length.reader(form), self.dress, self.counted
+    def decode(self, code: Decoding, target: str, _form: Form) -> None:
+        size = code.fresh()
+        code.fixed(size, self.length)
+        taken = code.name(counted if self.counted else sized)
+        code.line(f"{target}, at = {taken}(data, at, max({size}, 0), {self.dress})")
 
-        def read(data: memoryview, at: int) -> tuple[Messages, int]:
-            size, at = read_length(data, at)
-            size = max(size, 0)
-            if not counted and size > len(data) - at:
-                raise Truncated(f"byte {at}: messages of {size} bytes, {len(data) - at} are there")
-            try:
-                if counted:
-                    found, at = frames.entries_of(data, dress, start=at, entries=size)
-                else:
-                    found, at = frames.entries_of(data[: at + size], dress, start=at)
-            except EOFError as error:
-                raise (Truncated if counted else Malformed)(f"a message is cut: {error}") from None
-            except ValueError as error:
-                raise Malformed(f"a message is broken: {error}") from None
-            return Messages([Span(memoryview(found.data))], found.entries, found.dress, found), at
+    def encode(self, code: Encoding, value: str, _form: Form) -> None:
+        length = f"{value}.count" if self.counted else f"sum(map(len, {value}.pieces))"
+        code.fixed(length, self.length)
+        code.line(f"for piece in {value}.pieces: put(piece)")
 
-        return read
 
-    def writer(self, form: Form) -> Writer:
-        write_length, counted = self.length.writer(form), self.counted
+def counted(data: memoryview, at: int, count: int, dress: int) -> tuple[Messages, int]:
+    """So many messages from a byte on, and where they end."""
+    try:
+        found, at = frames.entries_of(data, dress, start=at, entries=count)
+    except EOFError as error:
+        raise Truncated(f"a message is cut: {error}") from None
+    except ValueError as error:
+        raise Malformed(f"a message is broken: {error}") from None
+    return Messages([Span(memoryview(found.data))], found.entries, found.dress, found), at
 
-        def write(value: Messages, put: Put) -> None:
-            write_length(value.count if counted else sum(map(len, value.pieces)), put)
-            for piece in value.pieces:
-                put(piece)
 
-        return write
+def sized(data: memoryview, at: int, size: int, dress: int) -> tuple[Messages, int]:
+    """The messages in so many bytes from a byte on, and where they end."""
+    if size > len(data) - at:
+        raise Truncated(f"byte {at}: messages of {size} bytes, {len(data) - at} are there")
+    try:
+        found, at = frames.entries_of(data[: at + size], dress, start=at)
+    except EOFError as error:
+        raise Malformed(f"a message is cut: {error}") from None
+    except ValueError as error:
+        raise Malformed(f"a message is broken: {error}") from None
+    return Messages([Span(memoryview(found.data))], found.entries, found.dress, found), at
