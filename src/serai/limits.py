@@ -22,7 +22,6 @@ RESIDENT_WINDOW_MIN = 2 * MIB  # from this window on the pages ahead are made re
 PREPARED_BYTES = 8 * MIB  # of the next page of a busy writer, made ready before it is wanted
 TOUCH_FIRST = 16 * KIB  # bytes a quiet writer makes writable at a time; doubles
 TOUCH_MAX = 1 * MIB
-KERNEL_RUN = 2 * MIB  # memory pages the kernel holds as one, at most
 DISK_FREE_SCARCE = 64 * MIB  # below this a writer reserves little at a time
 
 PAGES_MAPPED_MAX = 64  # pages of one stream a queue keeps mapped for its readers
@@ -93,6 +92,7 @@ IDLE_S = 3600.0  # nothing said and nothing awaited
 KEEP_ALIVE_S = 75.0  # the same for HTTP
 LINGER_S = 1.0  # a guest that was shown out may still read what it was told
 WARM_AFTER_S = 0.1  # after a server is ready it loads what its first guests will need
+SWITCH_S = 0.0005  # how long another thread may keep the interpreter while the loop wants it; Python's own 5 ms is p99
 SWEEP_S = 1.0  # how often deadlines of guests are looked at, and one topic forgets what it may
 DRAIN_S = 5.0  # answers under way at the end have this long
 HTTP_HEAD_BYTES_MAX = 64 * KIB

@@ -6,8 +6,10 @@ Both drive the same sockets: nothing but speed depends on the choice.
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING
 
+from serai import limits
 from serai.gate.server import Server
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 def run(settings: Settings, ready: Callable[[Server], None]) -> None:
     """Serve until a signal ends it."""
     server = Server(settings)
+    sys.setswitchinterval(limits.SWITCH_S)
     with asyncio.Runner(loop_factory=_factory()) as runner:
         runner.run(server.serve(ready))
 

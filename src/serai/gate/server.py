@@ -37,6 +37,7 @@ from serai.gate.clock import Clock
 from serai.gate.http import HttpGuest
 from serai.gate.session import Guest, Session
 from serai.gate.sniff import Door
+from serai.gate.vigil import Vigil
 from serai.log.engine import Level
 from serai.log.local import LocalEngine
 
@@ -94,6 +95,7 @@ class Server:
     async def serve(self, ready: Callable[[Server], None]) -> None:
         """Serve until a signal says otherwise."""
         self.loop = asyncio.get_running_loop()
+        self._vigil = Vigil(self.loop)
         self._ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self.stop)
@@ -295,6 +297,7 @@ class Server:
         finally:
             self._turning = False
         self._set_timer(now_ms)
+        self._vigil.keep()
 
     def _resume(self, now_ms: int) -> None:
         broker = self.broker

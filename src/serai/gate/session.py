@@ -99,7 +99,7 @@ class Session:
     def on_readable(self) -> None:
         """The loop says there is something to read."""
         guest = self.guest
-        buffer = (guest and guest.space(limits.READ_BYTES)) or self._house.buffer()
+        buffer = (guest and self.unfinished_s and guest.space(limits.READ_BYTES)) or self._house.buffer()
         try:
             count = self._sock.recv_into(buffer)
         except (BlockingIOError, InterruptedError):
