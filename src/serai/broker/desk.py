@@ -34,7 +34,7 @@ from serai.broker.names import app_of, check_name, hash_of
 from serai.broker.polls import Polls
 from serai.broker.rights import Rights
 from serai.broker.sessions import Consumer, Producer, Session
-from serai.broker.topics import PRODUCE, Node, Owner, Partition, Topic
+from serai.broker.topics import PRODUCE, Node, Owner, Partition, Topic, number_in
 from serai.broker.views import Counts, Description, GroupView, Index, described, is_near, named_groups, viewed
 from serai.broker.waits import NEVER_MS, Lot, Wait
 from serai.errors import OutcomeUnknown, Refused, SeraiError
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from serai.log.engine import Engine, Log, Ticket
 
-LEVELS = {"receive": Level.RECEIVE, "commit": Level.COMMIT}
 Tickets = list["Ticket"]
 
 
@@ -181,7 +180,7 @@ class Broker:
 
     def partition_of(self, ticket: Ticket) -> int:
         """The number of the partition a ticket is of."""
-        return int(ticket.log.name.rpartition("-")[2])
+        return number_in(ticket.log.name)
 
     # ---- messages out, with the lock ----------------------------------------------------------------
 
@@ -531,8 +530,8 @@ class Broker:
 
     def settle(self) -> None:
         """Run every change that is due, here and now."""
-        while effects := self.effects():
-            for effect in effects:
+        while self.catalogue.effects:
+            for effect in self.effects():
                 error = None
                 try:
                     effect.run()

@@ -14,6 +14,7 @@ Left to others: which topics there are (`catalogue`), positions (`groups`).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from serai.broker.policy import Table, TopicPolicy, in_force
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 
 PRODUCE = "produced to"
 CONSUME = "consumed from"
+
+
+@lru_cache(maxsize=1 << 16)  # asked for every answer to a producer
+def number_in(log_name: str) -> int:
+    """The number of the partition whose log has that name."""
+    return int(log_name.rpartition("-")[2])
 
 
 class Node(NamedTuple):

@@ -84,12 +84,14 @@ class State:
 
     def put(self, key: bytes, value: bytes | None, *, level: Level) -> Ticket:
         """Sets a key, or removes it with None."""
-        return self.put_many([(key, value)], level=level)
+        return self._store(message(key, value), ((key, value),), level)
 
     def put_many(self, pairs: Iterable[tuple[bytes, bytes | None]], *, level: Level) -> Ticket:
         """Sets many keys: after a crash all of them, or none."""
         pairs = list(pairs)
-        data = b"".join([message(key, value) for key, value in pairs])
+        return self._store(b"".join([message(key, value) for key, value in pairs]), pairs, level)
+
+    def _store(self, data: bytes, pairs: Iterable[tuple[bytes, bytes | None]], level: Level) -> Ticket:
         ticket = self.log.append(data, HOUSE, level=level, now_ms=int(time.time() * 1000))
         for key, value in pairs:
             if value is None:

@@ -27,7 +27,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 from serai import limits
-from serai._core import frames
+from serai._core.frames import Run, split
 from serai.doors.jmq.schema import commands
 from serai.doors.jmq.schema.commands import COMMANDS, HOUSE_COMMANDS, AddConnection, Command
 from serai.doors.jmq.schema.frame import (
@@ -44,14 +44,18 @@ from serai.doors.jmq.schema.frame import (
 )  # fmt: skip
 from serai.doors.jmq.schema.numbers import ONE_WAY, Number
 from serai.errors import Misuse, PeerError
-from serai.wire.buffer import Inbox, joined
-from serai.wire.layout import Form, Layout, Malformed, decode, encode
+from serai.wire.buffer import Inbox, flat, joined
+from serai.wire.layout import Form, Layout, Malformed, codec, decode, encode
 
 if TYPE_CHECKING:
     from serai.wire.buffer import Piece
 
 ANY_FORM = SEED  # heads are the same in every form
-DONE: list[Piece] = encode(Status(status=0, error=""), ANY_FORM)
+write_head, read_head = codec(Head, ANY_FORM)
+DONE = flat(encode(Status(status=0, error=""), ANY_FORM))
+
+
+REAL_FORMS = [Form("real", version) for version in range(REAL.version)] + [REAL]
 
 
 class Role(Enum):
@@ -64,6 +68,8 @@ class Role(Enum):
 class State(Enum):
     """How far a connection is."""
 
+    __hash__ = object.__hash__  # Enum's own is a call in Python, and `RULES` is asked for every frame
+
     NEW = "new"
     OPEN = "open"
     DEAD = "dead"
@@ -71,6 +77,8 @@ class State(Enum):
 
 class Act(Enum):
     """What commands are to the state: who comes, who goes, and all the others."""
+
+    __hash__ = object.__hash__
 
     COME = "ADD_CONNECTION"
     GO = "REMOVE_CONNECTION"
@@ -122,7 +130,7 @@ class Answer:
 class RunAnswer:
     """What a server says to a run: where its first message stands, or a code."""
 
-    run: frames.Run
+    run: Run
     partition: int
     index: int
     code: int = 0
@@ -148,7 +156,7 @@ class Reply:
     body: Layout | None
 
 
-Received: TypeAlias = "Request | frames.Run | Declined | Reply"
+Received: TypeAlias = "Request | Run | Declined | Reply"
 Sent: TypeAlias = "Answer | RunAnswer | Declined | Call"
 
 
@@ -169,14 +177,10 @@ class Connection:
         self.state = State.NEW
         self.hello: AddConnection | None = None
         self.fault: PeerError | None = None
+        self.unfinished = False  # the beginning of a frame is there, and its end is not
         self._form = form
         self._inbox = Inbox(limits.FRAME_BYTES_MAX)
         self._awaited: dict[int, list[int]] = {}  # a client's open calls: id -> types, oldest first
-
-    @property
-    def unfinished(self) -> bool:
-        """The beginning of a frame is there, and its end is not."""
-        return len(self._inbox) > 0
 
     def space(self, count: int) -> memoryview | None:
         """Where the next so many bytes had best be read to, if that is not all the same."""
@@ -195,48 +199,55 @@ class Connection:
             raise self.fault
         try:
             whole = self._inbox.joined(data)
-            return [] if whole is None else self._divide(whole)
+            if whole is None:
+                self.unfinished = True
+                return []
+            return self._divide(whole)
         except PeerError as error:
             self._die(error)
             raise
 
     def send(self, what: Sent) -> list[Piece]:
         """The bytes that say it; none for the answer to a request that wants no answer."""
-        match what:
-            case Call():
-                return self._call(what)
-            case RunAnswer(run, partition, index, code):
-                if Identity(run.identity).quality == ONE_WAY[self.form.dialect]:
-                    return []
-                return [run.answers(partition=partition, index=index, code=code)]
-            case Declined(head, status, error):
-                return self._answer(head, None, status, error)
-            case Answer(head, body, status, error):
-                if head.type == AddConnection.code and status:
-                    self.state = RULES.get((self.state, Act.REFUSED), self.state)
-                return self._answer(head, body, status, error)
+        if isinstance(what, Answer):
+            if what.status and what.head.type == AddConnection.code:
+                self.state = RULES.get((self.state, Act.REFUSED), self.state)
+            return self._answer(what.head, what.body, what.status, what.error)
+        if isinstance(what, RunAnswer):
+            return self.answer_run(what.run, partition=what.partition, index=what.index, code=what.code)
+        if isinstance(what, Declined):
+            return self._answer(what.head, None, what.status, what.error)
+        return self._call(what)
+
+    def answer_run(self, run: Run, *, partition: int, index: int, code: int = 0) -> list[Piece]:
+        """As `send` of a `RunAnswer`, which a server with nothing but lone requests would make for every message."""
+        if Identity(run.identity).quality == ONE_WAY[self.form.dialect]:
+            return []
+        return [run.answers(partition=partition, index=index, code=code)]
 
     # ---- server: what came
 
     def _divide(self, whole: memoryview) -> list[Received]:
-        server = self.role is Role.SERVER
-        items, used, needed, fault = frames.split(
-            whole, dress=DRESSES[self._form.dialect] if server and self._form and self.state is State.OPEN else 0,
+        server, is_open = self.role is Role.SERVER, self.state is State.OPEN
+        items, used, needed, fault = split(
+            whole, dress=DRESSES[self._form.dialect] if server and is_open and self._form else 0,
             frame_max=limits.FRAME_BYTES_MAX, run_max=limits.RUN_BYTES_MAX,
             command_max=limits.COMMAND_BYTES_MAX if server else limits.FRAME_BYTES_MAX,
         )  # fmt: skip
         found: list[Received] = []
         try:
             for item in items:
-                if isinstance(item, frames.Run):
+                if isinstance(item, Run):
                     found += [item] if self.state is State.OPEN else map(unconnected, heads_of(item))
                 else:
                     frame = whole[item[0] : item[1]]
                     found.append(self._request(frame) if server else self._reply(frame))
             if fault is not None:
                 raise PeerError(f"this is no JMQ frame: {fault}")
-            rest = whole[used:]  # a head is looked at with every byte of it: a wrong one does not wait for its frame
-            self._inbox.keep(rest, needed if len(rest) >= REQUEST_HEAD_BYTES else len(rest) + 1)
+            # a head is looked at with every byte of it: a wrong one does not wait for its frame
+            left = len(whole) - used
+            self.unfinished = left > 0
+            self._inbox.keep(whole[used:], needed if left >= REQUEST_HEAD_BYTES else left + 1)
         except PeerError as error:
             self._die(error)
             if not found:
@@ -248,7 +259,7 @@ class Connection:
         self.state = State.DEAD
 
     def _request(self, frame: memoryview) -> Request | Declined:
-        head, at = decode(Head, frame, ANY_FORM)
+        head, at = read_head(frame, 0)
         if head.identity.response or head.version < 0:
             raise PeerError(
                 f"a client sent an answer, or version {head.version}: type {head.type}, id {head.request_id}"
@@ -286,23 +297,24 @@ class Connection:
     def form_of(self, head: Head) -> Form:
         """The connection's dialect in the version of a frame."""
         form = self.form
-        return Form("real", min(max(head.version, 1), REAL.version)) if form.dialect == "real" else form
+        return REAL_FORMS[min(max(head.version, 1), REAL.version)] if form.dialect == "real" else form
 
     # ---- server: what is answered
 
     def _answer(self, head: Head, body: Layout | None, status: int, error: str) -> list[Piece]:
-        dialect = self._form.dialect if self._form is not None else forms_of(head.version)[0].dialect
+        dialect = (self._form or forms_of(head.version)[0]).dialect
         if head.identity.quality == ONE_WAY[dialect]:
             return []
-        kind = NO_BODY if body is None or status else -head.type
         front = Head(
-            length=0, magic=MAGIC, version=head.version, request_id=head.request_id, type=kind,
-            identity=Identity(head.identity | 1), send_time=head.send_time,
+            length=0, magic=MAGIC, version=head.version, request_id=head.request_id, send_time=head.send_time,
+            type=NO_BODY if body is None or status else -head.type, identity=Identity(head.identity | 1),
         )  # fmt: skip
-        said = DONE
+        said: list[Piece] = [DONE]
         if status or error:
             said = encode(Status(status=int(status), error=error[: limits.ERROR_CHARACTERS_MAX]), ANY_FORM)
-        return framed(front, said + (encode(body, self.form_of(head)) if body is not None and not status else []))
+        if body is not None and not status:
+            said += encode(body, self.form_of(head))
+        return framed(front, said)
 
     # ---- client
 
@@ -320,7 +332,7 @@ class Connection:
         return framed(front, encode(call.command, self.form))
 
     def _reply(self, frame: memoryview) -> Reply:
-        head, at = decode(Head, frame, ANY_FORM)
+        head, at = read_head(frame, 0)
         said, at = decode(Status, frame, ANY_FORM, at)
         awaited = self._awaited.get(head.request_id)
         if not head.identity.response or awaited is None or head.type not in (-awaited[0], NO_BODY):
@@ -342,7 +354,7 @@ def unconnected(head: Head) -> Declined:
     return Declined(head, Number.CONNECTION_UNKNOWN, "connection does not exist")
 
 
-def heads_of(run: frames.Run) -> list[Head]:
+def heads_of(run: Run) -> list[Head]:
     """The heads of the requests in a run."""
     return [
         Head(
@@ -365,7 +377,10 @@ def framed(front: Head, payload: list[Piece]) -> list[Piece]:
     front.length = REQUEST_HEAD_BYTES + sum(map(len, payload))
     if front.length > limits.FRAME_BYTES_MAX:
         raise Misuse(f"a frame of {front.length} bytes, the limit is {limits.FRAME_BYTES_MAX}")
-    return joined([*encode(front, ANY_FORM), *payload])
+    pieces: list[Piece] = []
+    write_head(front, pieces.append)
+    pieces += payload
+    return joined(pieces)
 
 
 def recognise(first_bytes: bytes | memoryview) -> bool | None:
