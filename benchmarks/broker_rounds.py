@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -243,6 +244,7 @@ def fetch_turn(
 
     def turn() -> Figure:
         fill(body_of(size), total)
+        os.sync()  # nobody's disk is at work for what was filled while fetching is measured
         return measured(bench.loader, peer.server, ask(), total=total, window=2 * count)
 
     bench.take_turn(f"fetch {size} B", name, turn)

@@ -74,3 +74,27 @@ def test_a_busy_writer_finds_its_next_page_ready_and_reads_all_it_wrote(tmp_path
     assert log.folder.data_files.path(1).stat().st_ino == ready
     assert sum(span.count for span in log.spans(0, bytes_max=1 << 30)) == log.end
     log.close()
+
+
+def test_bulk_comes_in_large_memory_pages_and_in_small_ones_once_somebody_waits_for_the_disk(tmp_path: Path) -> None:
+    page_bytes = 8 * limits.MIB
+    many, few = message(b"k", bytes(200_000)), message(b"k", bytes(100))
+    with open_partition(tmp_path / "log", page_bytes=page_bytes) as log:
+        runway, data = log._runways[0], tmp_path / "log" / "1.qd"
+        for _ in range(50):  # 10 MB
+            log.append(many, HOUSE, level=Level.RECEIVE, now_ms=1)
+        assert runway._is_bulk
+        blocks = data.stat().st_blocks
+        log.commit()
+        assert not runway._is_bulk
+        for _ in range(50):
+            log.append(few, HOUSE, level=Level.COMMIT, now_ms=1)
+        ready = runway._ready - log.data_end % page_bytes
+        assert 0 <= ready < limits.MIB, "what was ready ahead in large pages is made ready anew, a little at a time"
+        assert data.stat().st_blocks >= blocks, "its blocks stay reserved"
+        for _ in range(150):  # some windows without anybody who waits
+            log.append(many, HOUSE, level=Level.RECEIVE, now_ms=1)
+        assert runway._is_bulk
+    with open_partition(tmp_path / "log", page_bytes=page_bytes, epoch=2) as again:
+        assert again.end == 250
+        assert b"".join(bytes(span.data) for span in again.spans(50, bytes_max=1 << 20, messages_max=50)) == few * 50

@@ -33,8 +33,19 @@ cdef extern from "atomics.h" nogil:
     int munmap(void* addr, size_t length)
     int madvise(void* addr, size_t length, int advice)
     void* MAP_FAILED
-    int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE
-    int MADV_POPULATE_WRITE, MADV_RANDOM, MADV_DONTNEED
+    int PROT_NONE, PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE, MAP_FIXED
+    int MADV_POPULATE_WRITE, MADV_RANDOM, MADV_DONTNEED, MADV_HUGEPAGE, MADV_NOHUGEPAGE
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <fcntl.h>
+    #include <linux/falloc.h>
+    """
+    int fallocate(int fd, int mode, int64_t offset, int64_t length) nogil
+    int FALLOC_FL_ZERO_RANGE, FALLOC_FL_KEEP_SIZE
 
 cdef extern from "unistd.h" nogil:
     int syncfs(int fd)
@@ -73,9 +84,32 @@ cdef enum:
     MESSAGE_MAX = 0x7FFFFFFF
     CHUNK = 32 << 20                 # most bytes a bulk append asks to have reserved at once
     FAR = 512 << 10                  # bytes from which on a run is copied past the caches
+    LARGE = 2 << 20                  # a large memory page
 
 
 MESSAGE_BYTES_MAX = MESSAGE_MAX
+LARGE_BYTES = LARGE
+
+
+cdef void* map_aligned(size_t length, int prot, int flags, int fd) noexcept nogil:
+    """mmap, at a multiple of 2 MiB if it is as long: only there one entry of the processor's tables serves so much."""
+    cdef char* room
+    cdef char* base
+    cdef size_t before
+    if length < LARGE:
+        return mmap(NULL, length, prot, flags, fd, 0)
+    room = <char*>mmap(NULL, length + LARGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+    if room == <char*>MAP_FAILED:
+        return MAP_FAILED
+    before = -<size_t>room & (LARGE - 1)
+    base = <char*>mmap(room + before, length, prot, flags | MAP_FIXED, fd, 0)
+    if base == <char*>MAP_FAILED:
+        munmap(room, length + LARGE)
+        return MAP_FAILED
+    if before:
+        munmap(room, before)
+    munmap(base + ((length + 4095) & ~<size_t>4095), LARGE - before)
+    return base
 
 
 cdef uint32_t place_sum(uint32_t crc, int64_t offset, int64_t begin, int64_t size) noexcept nogil:
@@ -98,6 +132,16 @@ def sync_file_system(int fd):
     cdef int failed
     with nogil:
         failed = syncfs(fd)
+    if failed:
+        PyErr_SetFromErrno(OSError)
+
+
+def leave_range(int fd, int64_t start, int64_t stop):
+    """Takes the bytes start..stop of a file out of memory, whatever they were: they are zeros from now on, their blocks stay
+    reserved.  Runs without the GIL."""
+    cdef int failed
+    with nogil:
+        failed = fallocate(fd, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, start, stop - start)
     if failed:
         PyErr_SetFromErrno(OSError)
 
@@ -130,7 +174,7 @@ cdef class Page:
         if length <= 0:
             raise ValueError(f"a page has at least one byte, not {length}")
         with nogil:
-            base = mmap(NULL, length, prot, flags, fd, 0)
+            base = map_aligned(length, prot, flags, fd)
         if base == MAP_FAILED:
             PyErr_SetFromErrno(OSError)
         self.base = <char*>base
@@ -150,17 +194,25 @@ cdef class Page:
     def __len__(self):
         return self.length
 
-    def populate(self, Py_ssize_t start, Py_ssize_t stop):
+    def populate(self, Py_ssize_t start, Py_ssize_t stop, *, bint large=False):
         """Makes the bytes start..stop present and writable; contents stay.  Runs without the GIL.
+
+        `large` asks the kernel for memory in pieces of 2 MiB, which halves the cost of the first touch; whenever a byte of
+        such a piece is written and synced, all of it goes to the disk.
 
         Where a plain store would end in a signal (no space, a failing disk) this is an OSError.
         """
         cdef char* p
+        cdef Py_ssize_t first, last
         cdef int failed = 0
         if not (0 <= start <= stop <= self.length and self.writable):
             raise ValueError(f"populate {start}..{stop} of a page of {self.length} bytes")
         start &= ~4095
         with nogil:
+            if large:
+                first, last = (start + LARGE - 1) & ~(LARGE - 1), stop & ~(LARGE - 1)
+                if first < last:
+                    madvise(self.base + first, last - first, MADV_HUGEPAGE)
             if madvise(self.base + start, stop - start, MADV_POPULATE_WRITE):
                 failed = errno
             if failed == EINVAL:                 # Linux before 5.14
@@ -178,6 +230,10 @@ cdef class Page:
             raise ValueError("private zeros would lose what was written")
         with nogil:
             madvise(self.base, self.length, MADV_DONTNEED)
+
+    def in_small(self):
+        """From now on memory for this page comes in small pieces again, where none is there yet."""
+        madvise(self.base, self.length, MADV_NOHUGEPAGE)
 
     def one_by_one(self):
         """From now on a touch brings in one memory page, not a run of them that may need more blocks."""

@@ -395,6 +395,10 @@ cdef class Recorder:
         """Stores where the cursors stand in the live area."""
         self.publish()
 
+    def ask_again(self):
+        """What lay ready for data is not ready any more."""
+        self.data.move(self.data.offset)
+
     def let_go(self, Page instead):
         """Lets all pages go; numbers go to a page that nobody else sees."""
         self.live_page = instead

@@ -36,7 +36,7 @@ from serai.log.format import (
 )
 from serai.log.marks import Mark, Marks
 from serai.log.retention import Retention
-from serai.log.store import NO_PAGE, Dirty, Runway
+from serai.log.store import HURRIED_WINDOWS, NO_PAGE, Dirty, Runway
 from serai.log.view import Bounds, Reading
 
 if TYPE_CHECKING:
@@ -80,17 +80,14 @@ class Partition(Reading):
         self._tidy = self._marks.mark.clean == 1  # the mark says all there is to say, until something is appended
         self._first = self._marks.mark
         self._marked_at = time.monotonic()
-        self._runways = (
-            Runway(
-                self.folder.data_files, window_first=limits.DATA_WINDOW_FIRST, window_max=limits.DATA_WINDOW_MAX, spare=0
-            ),
-            Runway(
-                self.folder.slot_files, window_first=limits.SLOT_WINDOW_FIRST, window_max=limits.SLOT_WINDOW_MAX, spare=0
-            ),
-            Runway(
-                self.folder.record_files, window_first=limits.RECORD_WINDOW_FIRST, window_max=limits.SLOT_WINDOW_MAX, spare=0
-            ),
-        )  # fmt: skip
+        self._runways = [
+            Runway(files, window_first=first, window_max=most, spare=0, bulk=True)
+            for files, first, most in (
+                (self.folder.data_files, limits.DATA_WINDOW_FIRST, limits.DATA_WINDOW_MAX),
+                (self.folder.slot_files, limits.SLOT_WINDOW_FIRST, limits.SLOT_WINDOW_MAX),
+                (self.folder.record_files, limits.RECORD_WINDOW_FIRST, limits.SLOT_WINDOW_MAX),
+            )
+        ]
         self.trail = self.folder.trail()
         self._recorder = self._new_recorder(self._marks.mark)
         self._append = self._recorder.append
@@ -162,6 +159,8 @@ class Partition(Reading):
             raise self._refusal()
         if self._tidy:
             self._untidy()
+        if level == 2 and self._runways[0].hurried != HURRIED_WINDOWS:
+            self._hurry()
         try:
             ordinal = self._append(data, dress, now_ms, client, app, partition, producer, sequence, transaction)
         except ValueError as error:
@@ -173,6 +172,16 @@ class Partition(Reading):
             self._wanted = True
             self._flusher.want(self)
         return Ticket(self, ordinal, self._recorder.count, level)
+
+    def _hurry(self) -> None:
+        """Somebody waits for the disk: what is written ahead comes in small pages from here on.
+
+        The kernel divides no large page that is dirty, so it has to be a moment when all is on the disk.
+        """
+        if self.committed < self.end:
+            return
+        if self._runways[0].hurry(self._recorder.data_end % self.folder.page_bytes):
+            self._recorder.ask_again()
 
     def _untidy(self) -> None:
         """From now on a recovery has to look at what lies above the mark."""
@@ -205,6 +214,8 @@ class Partition(Reading):
             raise self._refusal()
         with self.flush_lock:
             self.finish(self.begin())
+        if self._runways[0].hurried != HURRIED_WINDOWS:
+            self._hurry()
         if self.failed is not None:
             raise self._refusal()
 
@@ -386,7 +397,7 @@ class Partition(Reading):
         return self._recorder.data_end
 
     @property
-    def runways(self) -> tuple[Runway, Runway, Runway]:
+    def runways(self) -> list[Runway]:
         """The writing ends of data, slots and record index."""
         return self._runways
 

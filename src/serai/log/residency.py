@@ -14,18 +14,21 @@ import queue
 import threading
 from collections.abc import Callable
 
-from serai._core.pages import Page
-
-STEP = 1 << 20  # the writer may use each as it is done
+from serai._core.pages import LARGE_BYTES, Page
 
 
 class Ask:
     """A stretch of a page that is being made resident, and how far that has come."""
 
-    def __init__(self, page: Page, *, start: int, stop: int) -> None:
+    def __init__(self, page: Page, *, start: int, stop: int, large: bool) -> None:
         self._page: Page | None = page
+        self._large = large
         self.stop = stop
         self.done = start
+
+    def end(self) -> None:
+        """Nobody will use what is not done yet; the piece at hand may still come."""
+        self.stop = self.done
 
     def work(self) -> None:
         """Runs in the helper thread; a failure ends it, and the writer's own touch says what is wrong."""
@@ -33,8 +36,10 @@ class Ask:
         assert page is not None
         try:
             while self.done < self.stop:
-                step = min(self.done + STEP, self.stop)
-                page.populate(self.done, step)
+                step = min(
+                    (self.done // LARGE_BYTES + 1) * LARGE_BYTES, self.stop
+                )  # the writer may use each as it is done
+                page.populate(self.done, step, large=self._large)
                 self.done = step
         except OSError:
             self.stop = self.done
@@ -55,9 +60,9 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-def ask(page: Page, *, start: int, stop: int) -> Ask:
+def ask(page: Page, *, start: int, stop: int, large: bool) -> Ask:
     """Asks for the bytes start..stop of a page; returns at once."""
-    wish = Ask(page, start=start, stop=stop)
+    wish = Ask(page, start=start, stop=stop, large=large)
     later(wish.work)
     return wish
 

@@ -21,7 +21,7 @@ from mmap import PAGESIZE
 from pathlib import Path
 
 from serai import limits
-from serai._core.pages import OpenPage, Page
+from serai._core.pages import LARGE_BYTES, OpenPage, Page, leave_range
 from serai.errors import Corrupt, DiskFull, QueueFull, Refused
 from serai.log import residency
 from serai.log.format import READER_LOCK_BYTE
@@ -270,6 +270,14 @@ def _page_end(position: int) -> int:
     return (position + PAGESIZE - 1) & ~(PAGESIZE - 1)
 
 
+HURRIED_WINDOWS = 2  # so much is written without anybody waiting for the disk before a stream is filled in bulk again
+NO_BULK = -1
+
+
+def _large_end(position: int) -> int:
+    return -(-position // LARGE_BYTES) * LARGE_BYTES
+
+
 class Runway:
     """What lies ready ahead of one writer's cursor in one stream.
 
@@ -286,13 +294,17 @@ class Runway:
     """
 
     def __init__(
-        self, files: PageFiles, *, window_first: int, window_max: int, spare: int, lock: WriterLock | None = None
-    ) -> None:
+        self, files: PageFiles, *, window_first: int, window_max: int, spare: int, lock: WriterLock | None = None,
+        bulk: bool = False,
+    ) -> None:  # fmt: skip
         self.files = files
         self.window = self.window_first = window_first
         self.window_max = window_max
         self.spare = spare
         self._file = NO_PAGE
+        self.hurried = (
+            0 if bulk else NO_BULK
+        )  # windows to come in small memory pages: of a large one, a sync writes all
         self.dirty_from: int | None = None  # lowest page written since the last force
         self.made = False  # a file appeared since the last force
         self._lock = lock
@@ -341,7 +353,10 @@ class Runway:
         free = self._free()
         if free < limits.DISK_FREE_SCARCE:  # the last blocks are left to the file system, which may need one itself
             self.window = min(self.window_first, free // 8)
-        goal = min(self.files.page_bytes, _page_end(max(floor, self._reserved) + self.window))
+        goal = max(floor, self._reserved) + self.window
+        goal = min(self.files.page_bytes, _large_end(goal) if self._is_bulk else _page_end(goal))
+        if self.hurried > 0:
+            self.hurried -= 1
         if goal <= self._reserved:
             return
         try:
@@ -357,6 +372,28 @@ class Runway:
         self.window = min(max(self.window * 2, self.window_first), self.window_max)
         self._reserved = goal
 
+    @property
+    def _is_bulk(self) -> bool:
+        """Whether memory comes in large pages: much is written, and nobody waits for the disk after each little of it."""
+        return self.window >= limits.RESIDENT_WINDOW_MIN and not self.hurried
+
+    def hurry(self, position: int) -> bool:
+        """Somebody waits for the disk: whatever lies ready ahead in large pages is made ready anew in small ones.
+
+        True: the cursor at `position` has to ask again.
+        """
+        was_bulk, self.hurried = self._is_bulk, HURRIED_WINDOWS
+        if not was_bulk or self._page is None:
+            return False
+        if self._ask is not None:
+            self._ask.end()
+        self._page.in_small()
+        start = _page_end(position)
+        with suppress(OSError):  # what stays large costs time, and nothing else
+            leave_range(self.fd, start, self._reserved)
+        self._ask, self._ready, self._step = None, start, limits.TOUCH_FIRST
+        return True
+
     def _free(self) -> int:
         disk = os.fstatvfs(self.fd)
         return disk.f_bavail * disk.f_frsize
@@ -365,9 +402,10 @@ class Runway:
         """Makes the next few pages writable."""
         assert self._page is not None
         start = _page_start(self._ready)
-        goal = max(floor, min(self._reserved, _page_end(self._ready + self._step)))
+        step = _large_end(self._ready + 1) if self._is_bulk else _page_end(self._ready + self._step)
+        goal = max(floor, min(self._reserved, step))
         try:
-            self._page.populate(start, goal)
+            self._page.populate(start, goal, large=self._is_bulk)
         except OSError:
             goal = floor
             with space_for(self.files.path(self.number)):
@@ -383,14 +421,14 @@ class Runway:
         """
         assert self._page is not None
         self._page.one_by_one()
-        run_start, run_end = start & ~(limits.KERNEL_RUN - 1), goal + limits.KERNEL_RUN
+        run_start, run_end = start & ~(LARGE_BYTES - 1), goal + LARGE_BYTES
         os.fsync(self.fd)  # blocks that were freed just now count only after a commit of the journal
         os.posix_fadvise(self.fd, run_start, run_end - run_start, os.POSIX_FADV_DONTNEED)
         self._page.populate(start, goal)
 
     def _ask_helper(self, page: Page) -> None:
         if self._ask is None or self._ask.done >= self._ask.stop:
-            self._ask = residency.ask(page, start=self._ready, stop=self._reserved)
+            self._ask = residency.ask(page, start=self._ready, stop=self._reserved, large=self._is_bulk)
         if self._reserved >= self.files.page_bytes and self._prepared <= self.number:
             self._prepared = self.number + 1
             if self._free() >= self.files.page_bytes + limits.DISK_FREE_SCARCE:
