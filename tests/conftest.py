@@ -4,23 +4,62 @@ A skip's reason is written `what is missing | the line that installs it`, so tha
 
     pytest.importorskip("polars", reason="polars is missing | pip install polars")
 
-And property tests have no deadline for an example: on a busy machine it fails tests that are right.
+And property tests have no deadline for an example: on a busy machine it fails tests that are right.  Every Spark, whoever
+starts it, is one that is quick to start (`tests/spark/conf`).
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import tempfile
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
+import pytest
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterator
+
+    from tests.sharing import Sharing
 
 hypothesis.settings.register_profile("serai", deadline=None)
 hypothesis.settings.load_profile("serai")
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark" / "conf")
+os.environ["SPARK_LAUNCHER_OPTS"] = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the Java that only says how Spark is started
+)
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_MIN = 1 << 30
 WORDS_BEFORE_REASON = re.compile(r"^(Skipped|unconditional skip): ?")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
+    """Several processes share the tests as we say."""
+    from tests.sharing import Sharing
+
+    return Sharing(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long begins first."""
+    from tests.sharing import is_long
+
+    items.sort(key=lambda item: not is_long(item.nodeid))
+
+
+@pytest.fixture
+def in_memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder of a file system in memory, if there is one with room: for thousands of runs that look at calls, not at a disk."""
+    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < MEMORY_BYTES_MIN:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="serai-", dir=MEMORY) as folder:
+        yield Path(folder)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,7 +2,8 @@
 
 The table of what was skipped, and the line that would install it, is printed by `tests/conftest.py`, so it
 is there however pytest is started.  `--fast` leaves out the tests marked slow, `--slow` runs only those;
-all other arguments go to pytest as they are.  Three processes share the work, as much of it is waiting; `-n 0` is one.
+all other arguments go to pytest as they are.  Three processes share the work (`tests/sharing.py` says how), as much of it is
+waiting; `-n 0` is one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 
 def main() -> None:
     """Become pytest, so that its closing line is the last one and signals reach it."""
-    arguments = ["-n", "3", "--dist", "loadgroup", *sys.argv[1:]]
+    arguments = ["-n", "3", *sys.argv[1:]]
     chosen = {"--fast": ["-m", "not slow"], "--slow": ["-m", "slow"]}
     translated = [word for argument in arguments for word in chosen.get(argument, [argument])]
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *translated])
