@@ -184,13 +184,13 @@ FAILURES = [
 @pytest.mark.parametrize(("number", "stride"), FAILURES)
 @pytest.mark.parametrize("scene", SCENES)
 def test_any_call_of_the_system_may_fail(
-    scene: str, number: int, stride: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scene: str, number: int, stride: int, in_memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = 0
     for n in count(number % stride, stride):
         failures = list[str]()
         for behind in (False, True):
-            folder = tmp_path / f"{n}{behind}"
+            folder = in_memory / f"{n}{behind}"
             try:
                 with monkeypatch.context() as patch:
                     fired = failing(patch, n, number, behind=behind)
@@ -235,10 +235,12 @@ def steps(first: int, stride: int) -> Iterator[int]:
 
 @pytest.mark.parametrize("stride", [17, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scene", ["single", "chain", "several"])
-def test_interrupt_at_any_line_of_the_log_leaves_a_writer_that_goes_on(scene: str, stride: int, tmp_path: Path) -> None:
+def test_interrupt_at_any_line_of_the_log_leaves_a_writer_that_goes_on(
+    scene: str, stride: int, in_memory: Path
+) -> None:
     interrupts = 0
     for n in steps(0, stride):
-        folder, failures, fired = tmp_path / str(n), list[str](), list[str]()
+        folder, failures, fired = in_memory / str(n), list[str](), list[str]()
         tracer = interrupt_at(n, fired)
         try:
             check = SCENES[scene](folder, failures, lambda tracer=tracer: sys.settrace(tracer))  # type: ignore[misc]

@@ -147,8 +147,8 @@ def test_reader_that_stands_at_the_entry_gets_it_when_its_producer_comes_back_in
 
 
 @pytest.mark.parametrize("scene", ["single", "several", "compress", "expand"])
-def test_process_may_die_at_any_call_of_the_system(scene: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.faults.stepping", scene, str(tmp_path)]
+def test_process_may_die_at_any_call_of_the_system(scene: str, in_memory: Path) -> None:
+    command = [sys.executable, "-m", "tests.faults.stepping", scene, str(in_memory)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     deaths = int(done.stdout)

@@ -117,8 +117,8 @@ def test_joined_file_has_the_rows_of_all_and_says_so(tmp_path: Path) -> None:
     assert mark_of(made.path) == made.epoch
 
 
-def test_killed_at_any_call_of_the_system_every_row_is_there_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.spark.joining", "join", str(tmp_path)]
+def test_killed_at_any_call_of_the_system_every_row_is_there_once(in_memory: Path) -> None:
+    command = [sys.executable, "-m", "tests.spark.joining", "join", str(in_memory)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout) > 50
