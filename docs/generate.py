@@ -42,6 +42,7 @@ from serai.log import format as names
 from serai.log.engine import Level
 from serai.log.listing import DRESSES
 from serai.log.local import LocalEngine
+from serai.log.times import Times
 from serai.spark.options import Options as SparkOptions
 from serai.spark.pipes import all_pipes
 from serai.wire.describe import bit_table, table
@@ -290,9 +291,9 @@ def metric_names() -> str:
     with tempfile.TemporaryDirectory() as place:
         engine = LocalEngine(place, page_bytes=limits.LOG_PAGE_BYTES_MIN)
         broker = Broker(engine, node=Node(1, "127.0.0.1", 0), auto_create=True, level=Level.COMMIT)
-        state = GateState({}, {}, 0, 0, is_ending=False)
+        state = GateState({}, {}, 0, 0, is_ending=False, produce_times=Times())
         house = House(broker, Settings(), 0, now_ms=lambda: 0, finish=None, state=lambda: state)  # type: ignore[arg-type]  # nothing waits here
-        families = list(Numbers(house, prometheus_client).collect())
+        families = list(Numbers(house, prometheus_client, {}).collect())
         engine.close()
     rows = ["| metric | |\n|---|---|\n"]
     for family in families:

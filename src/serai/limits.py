@@ -43,6 +43,7 @@ INFLATED_MAX = 64 * MIB  # what the wrappers of one request may hold altogether
 INFLATED_RATIO = 200  # and what they may hold for each byte that came,
 INFLATED_FREE = 4 * MIB  # as far as it is more than this: one message of a single letter is no attack
 NESTED_MAX = 8  # wrappers within wrappers
+DAMAGED_KEPT_MAX = 10_000  # damaged places of one log that are told apart when they are counted
 FLUSH_EVERY_S = 1.0  # what was only received reaches the disk within this time
 MARK_EVERY_S = 10.0  # a mark is written when this much time
 MARK_EVERY_BYTES = 16 * MIB  # or so many bytes went by since the last one: recovery reads what lies above it
@@ -102,3 +103,6 @@ HTTP_PIPELINE_MAX = 64  # requests of one guest that wait for their turn
 BROWSE_COUNT_MAX = 1000  # messages of one look through the HTTP API
 BROWSE_WAIT_S_MAX = 30.0
 METRIC_TOPICS_MAX = 2000  # topics with a label of their own, the rest are `other`
+TIME_BOUNDS_S = (  # of the histograms
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+)  # fmt: skip

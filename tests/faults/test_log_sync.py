@@ -132,6 +132,7 @@ with LocalEngine(FOLDER, page_bytes=4096) as engine:
         promised = max(committed, max((t.ordinal + t.count for t in tickets if t.level == 2 and t.done), default=0))
         assert all(t.failed is log.failed for t in tickets if not t.done)
         refuses(log)
+        assert engine.condition().failures == failures
         end = log.end
         log.close()
         log = engine.open("one")
@@ -162,6 +163,7 @@ with LocalEngine(FOLDER, page_bytes=4096) as engine:
         refuses(log)
     assert all(ticket.done == (ticket.log.failed is None) for ticket in tickets)
     assert len(failed) >= limits.SYNC_TOGETHER, len(failed)
+    assert engine.condition().failures == len(failed)
     for log in failed:
         log.close()
         again = engine.open(log.name)

@@ -199,7 +199,7 @@ def inflight(server: Running) -> int:
 
 def shown_out(server: Running) -> float:
     lines = server.ask("GET", "/metrics")[1].splitlines()
-    return sum(float(line.split()[1]) for line in lines if line.startswith('serai_frame_errors_total{door="jmq"}'))
+    return sum(float(line.split()[1]) for line in lines if line.startswith('serai_frame_errors_total{door="jmq",'))
 
 
 def test_consumer_that_takes_nothing_costs_at_most_its_cap(server: Running) -> None:

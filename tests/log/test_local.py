@@ -103,3 +103,33 @@ def test_closed_engine_opens_nothing(tmp_path: Path) -> None:
     engine.close()
     with pytest.raises(Closed, match="is closed"):
         engine.open("one")
+
+
+def test_damage_is_counted_once_for_each_place_and_stays_counted(tmp_path: Path) -> None:
+    with LocalEngine(tmp_path / "data", page_bytes=4096) as engine:
+        log = engine.open("one")
+        for number in range(9):
+            log.append(oracle.encode(Entry(HOUSE, b"body %d" % number)), HOUSE, level=Level.RECEIVE, now_ms=1)
+    page = tmp_path / "data" / "p" / "one" / "0.qd"
+    page.write_bytes(page.read_bytes().replace(b"body 3", b"bode 3").replace(b"body 7", b"bode 7"))
+    with LocalEngine(tmp_path / "data") as engine:
+        log = engine.open("one")
+        assert engine.condition().damaged == 0
+        for ordinal in (3, 7, 3, 7, 3):
+            with pytest.raises(Corrupt):
+                log.spans(ordinal, bytes_max=100)
+        assert engine.condition().damaged == 2
+        engine.remove("one")
+        assert engine.condition().damaged == 2
+
+
+def test_syncs_are_timed(tmp_path: Path) -> None:
+    with LocalEngine(tmp_path / "data", page_bytes=4096) as engine:
+        log = engine.open("one")
+        for done in range(1, 4):
+            ticket = log.append(ONE, HOUSE, level=Level.COMMIT, now_ms=1)
+            while not ticket.done:
+                engine.moved()
+            times = engine.condition().times
+            assert sum(times.counts) >= done
+    assert 0 < times.total_s < 60

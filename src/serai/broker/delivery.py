@@ -149,7 +149,10 @@ def take(share: Share, fetch: Fetch, now_ms: int) -> Delivery | None:
     )  # fmt: skip
     if not spans:
         return None
-    count = sum([span.count for span in spans]) if len(spans) > 1 else spans[0].count
+    if len(spans) > 1:
+        count, size = sum([span.count for span in spans]), sum([len(span.data) for span in spans])
+    else:
+        count, size = spans[0].count, len(spans[0].data)
     stop = position + count
     kept = progress.kept()
     attempt = progress.deliver(position, stop)
@@ -157,6 +160,7 @@ def take(share: Share, fetch: Fetch, now_ms: int) -> Delivery | None:
     deadline_ms = now_ms + fetch.ack_timeout_ms
     share.lease(fetch.consumer, start=position - spans[0].lead, stop=stop, attempt=attempt, deadline_ms=deadline_ms)
     group.delivered += count
+    group.delivered_bytes += size
     if attempt > 1:
         group.redelivered += count
     return Delivery(group.topic, partition.number, position, count, spans, attempt, deadline_ms)

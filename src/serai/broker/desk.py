@@ -60,6 +60,7 @@ class Broker:
         self.positions = engine.state(POSITIONS)
         self.sessions: dict[str, Session] = {}
         self._lot = Lot()
+        self.noted = self._lot.noted  # taken by the gate, which measures how long that waits
         self._rights = Rights(self.catalogue, self.positions)
         self._polls = Polls(self._lot, self._rights)
         self._entered = 0

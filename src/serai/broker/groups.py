@@ -147,7 +147,7 @@ class Group:
     """Consumers of a topic that share one position for each partition."""
 
     __slots__ = (
-        "acked", "active_ms", "app", "delivered", "due_ms", "epoch", "name", "policy", "pollers", "positions",
+        "acked", "active_ms", "app", "delivered", "delivered_bytes", "due_ms", "epoch", "name", "policy", "pollers", "positions",
         "redelivered", "shares", "stamp", "topic", "turn", "wake_ms",
     )  # fmt: skip
 
@@ -165,6 +165,7 @@ class Group:
         self.due_ms = NEVER_MS  # when something may be had that could not be had just now
         self.wake_ms = NEVER_MS  # when somebody will look again
         self.delivered = 0
+        self.delivered_bytes = 0
         self.acked = 0
         self.active_ms = 0  # when somebody last did something for the group
         self.redelivered = 0

@@ -49,6 +49,7 @@ class Wait(Generic[T]):
         "missing",
         "queue",
         "session",
+        "since",
         "timed_out",
         "token",
     )
@@ -57,6 +58,7 @@ class Wait(Generic[T]):
         self.session = session
         self.deadline_ms = deadline_ms
         self.token: Any = None  # the asker's own
+        self.since = 0.0  # the asker's own too: when it began to wait, if that is measured
         self.done = False
         self.dropped = False
         self.timed_out = False
@@ -121,13 +123,14 @@ class Deadlines:
 class Lot:
     """Where waits are parked."""
 
-    __slots__ = ("count", "deadlines", "finished", "flushing")
+    __slots__ = ("count", "deadlines", "finished", "flushing", "noted")
 
     def __init__(self) -> None:
         self.count = 0
         self.deadlines = Deadlines()
         self.finished: list[Wait[Any]] = []
         self.flushing: dict[object, deque[tuple[Ticket, Wait[Any]]]] = {}
+        self.noted: list[Wait[Any]] = []  # the first that was parked for tickets since somebody took it from here
 
     def park(self, wait: Wait[Any]) -> None:
         """Take a wait in, unless too many wait already."""
@@ -156,6 +159,8 @@ class Lot:
         wait.missing = len(last)
         if not last:
             self._end(wait)
+        elif not self.noted:
+            self.noted.append(wait)
 
     def flushed(self, log: object) -> None:
         """The committed position of a log moved, or the log failed."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from serai.broker import Broker, Session, Wait
     from serai.config import Settings
+    from serai.log.times import Times
 
 T = TypeVar("T")
 Message: TypeAlias = MutableMapping[str, Any]
@@ -22,10 +23,11 @@ class GateState(NamedTuple):
     """The port, in numbers."""
 
     connections: dict[str, int]  # by door
-    shown_out: dict[str, int]  # by door, since the start
+    shown_out: dict[tuple[str, str], int]  # by door and reason, since the start
     untaken_bytes: int
     disk_free_bytes: int
     is_ending: bool
+    produce_times: Times  # of requests that waited for the disk
 
 
 class Finish(Protocol):

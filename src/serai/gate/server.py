@@ -24,6 +24,7 @@ import os
 import resource
 import signal
 import socket
+import time
 from collections import Counter
 from contextlib import suppress
 from importlib import import_module
@@ -35,11 +36,12 @@ from serai.console.house import GateState, House
 from serai.errors import Misuse, PeerError, Refused, SeraiError
 from serai.gate.clock import Clock
 from serai.gate.http import HttpGuest
-from serai.gate.session import Guest, Session
+from serai.gate.session import WHY, Guest, Session
 from serai.gate.sniff import Door
 from serai.gate.vigil import Vigil
 from serai.log.engine import Level
 from serai.log.local import LocalEngine
+from serai.log.times import Times
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +70,9 @@ class Server:
         self.started_ms = self.clock.now_ms()
         self.sessions: dict[Session, None] = {}
         self.touched: dict[Session, None] = {}  # sessions with something to send or to decide, this turn
-        self.shown_out: Counter[str] = Counter()
+        self.shown_out: Counter[tuple[str, str]] = Counter()
+        self.produce_times = Times()
+        self._answered: list[float] = []  # since when requests waited that are answered in this turn
         self.is_ending = False
         self._seats: dict[Guest, Session] = {}
         self._buffer = bytearray(limits.READ_BYTES)
@@ -225,9 +229,9 @@ class Server:
         session = getattr(guest, "session", None)
         return session is not None and bool(session.waits)
 
-    def count_shown_out(self, door: Door | None) -> None:
+    def count_shown_out(self, door: Door | None, reason: str) -> None:
         """One more that broke the rules."""
-        self.shown_out[door.value if door is not None else "unknown"] += 1
+        self.shown_out[door.value if door is not None else "unknown", reason] += 1
 
     # ---- people -------------------------------------------------------------------------------------
 
@@ -267,7 +271,7 @@ class Server:
         disk = os.statvfs(self.settings.data)
         return GateState(
             dict(doors), dict(self.shown_out), sum(session.untaken_bytes for session in self.sessions),
-            disk.f_bavail * disk.f_frsize, self.is_ending,
+            disk.f_bavail * disk.f_frsize, self.is_ending, self.produce_times,
         )  # fmt: skip
 
     # ---- the turn -----------------------------------------------------------------------------------
@@ -287,6 +291,8 @@ class Server:
         if self._turning:  # a guest that leaves in the middle of a turn
             return
         self._turning = True
+        if self.broker.noted:  # the first of each turn is measured
+            self.broker.noted.pop().since = time.perf_counter()
         try:
             while self._again:
                 self._again = False
@@ -296,8 +302,17 @@ class Server:
                     session.flush()
         finally:
             self._turning = False
+        if self._answered:
+            self._measure()
         self._set_timer(now_ms)
         self._vigil.keep()
+
+    def _measure(self) -> None:
+        """How long requests waited for the disk whose answers have left now."""
+        now_s = time.perf_counter()
+        for since in self._answered:
+            self.produce_times.add(now_s - since)
+        self._answered.clear()
 
     def _resume(self, now_ms: int) -> None:
         broker = self.broker
@@ -307,6 +322,8 @@ class Server:
             if not waits:
                 return
             for wait in waits:
+                if wait.since:
+                    self._answered.append(wait.since)
                 asker = wait.token[0]
                 session = self._seats.get(asker)
                 if session is not None:
@@ -337,9 +354,9 @@ class Server:
     def _sweep(self) -> None:
         now_s = self.loop.time()
         for session in list(self.sessions):
-            why = session.overdue(now_s)
-            if why:
-                session.turn_away(why)
+            reason = session.overdue(now_s)
+            if reason:
+                session.turn_away(reason, WHY[reason])
         self._forget()
         self.turn(self.clock.now_ms())
         if not self.is_ending:

@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from serai.wire.buffer import Piece
 
 log = logging.getLogger("serai.gate")
+WHY = {  # why guests are shown out, beside those that say what is no request: those break the "rules"
+    "silent": "it did not say what it wants",
+    "slow": "it does not come to the end of its request",
+    "untaken": "it takes nothing of what it asked for",
+    "idle": "it said nothing for too long",
+}
 
 
 class Guest(Protocol):
@@ -131,7 +137,7 @@ class Session:
             if self.guest is not None:
                 self.answer(self.guest.receive(data, now_ms))
         except PeerError as error:
-            self.turn_away(str(error))
+            self.turn_away("rules", str(error))
         except Exception:
             log.exception("a fault of serai while serving %s by %s; it was shown out", self.address, self.door)
             self.end()
@@ -173,7 +179,7 @@ class Session:
         if self.guest is None or self.state is not State.SERVED:
             return
         if self._outbox.size > limits.OUTBOX_BYTES_MAX:
-            self.turn_away("it takes nothing of what it asks for")
+            self.turn_away("untaken", WHY["untaken"])
             return
         self._ask(lambda guest: guest.resume(wait, now_ms))
 
@@ -236,16 +242,16 @@ class Session:
         try:
             self.answer(question(self.guest))
         except PeerError as error:
-            self.turn_away(str(error))
+            self.turn_away("rules", str(error))
         except Exception:
             log.exception("a fault of serai while serving %s by %s; it was shown out", self.address, self.door)
             self.end()
 
     # ---- the end ------------------------------------------------------------------------------------
 
-    def turn_away(self, why: str) -> None:
+    def turn_away(self, reason: str, why: str) -> None:
         """Show a guest out."""
-        self._house.count_shown_out(self.door)
+        self._house.count_shown_out(self.door, reason)
         log.info("%s is shown out: %s", self.address, why)
         self.end()
 
@@ -291,18 +297,18 @@ class Session:
             self._house.turn(self._house.clock.now_ms())
 
     def overdue(self, now_s: float) -> str:
-        """Why this guest has to go by now; empty when it may stay."""
+        """The reason why this guest has to go by now; empty when it may stay."""
         if self.state is State.WAITING:
-            return "it did not say what it wants" if now_s - self.unfinished_s > limits.FIRST_WORD_S else ""
+            return "silent" if now_s - self.unfinished_s > limits.FIRST_WORD_S else ""
         if self._outbox.size:
-            return "it takes nothing of what it asked for" if now_s - self.taken_s > limits.STUCK_S else ""
+            return "untaken" if now_s - self.taken_s > limits.STUCK_S else ""
         if self.unfinished_s and self._reading:
             spent = now_s - self.unfinished_s
             if spent > limits.FIRST_WORD_S and self.heard < spent * limits.FRAME_RATE_MIN:
-                return "it does not come to the end of its request"
+                return "slow"
         quiet_max = limits.KEEP_ALIVE_S if self.door is Door.HTTP else limits.IDLE_S
         busy = self.guest is None or self.guest.backlog or self._house.awaits(self.guest)
-        return "it said nothing for too long" if not busy and now_s - self.heard_s > quiet_max else ""
+        return "idle" if not busy and now_s - self.heard_s > quiet_max else ""
 
     @property
     def is_quiet(self) -> bool:

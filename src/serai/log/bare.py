@@ -33,7 +33,7 @@ from serai.log.engine import Level, Ticket, bad_messages
 from serai.log.format import DATA, INDEX, MARKS_FILE, RECORDS, SLOT_BYTES
 from serai.log.place import kind_of
 from serai.log.queue import Queue
-from serai.log.store import PageFiles, sync_directory
+from serai.log.store import PageFiles, disk_bytes, sync_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,6 +119,10 @@ class BareLog:
     @property
     def committed_place(self) -> int:
         return self.place_of(self.committed)
+
+    def disk_bytes(self) -> int:
+        """What its files take."""
+        return disk_bytes(self.path)
 
     def _slot(self, ordinal: int) -> recovery.Entry:
         entry = recovery.read_entry(self._queue.index, ordinal * SLOT_BYTES)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from serai._core.messages import WrongSum
 from serai.errors import BadChecksum, BadMessages
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from serai._core.spans import Span
     from serai._core.trail import Head
     from serai.log.retention import Retention
+    from serai.log.times import Times
 
 
 class Level(enum.IntEnum):
@@ -114,7 +115,16 @@ class Log(Protocol):
     def commit(self) -> None: ...
     def truncate(self, ordinal: int) -> None: ...
     def retain(self, policy: Retention, *, now_ms: int, unconsumed_from: int | None = None) -> int: ...
+    def disk_bytes(self) -> int: ...
     def close(self) -> None: ...
+
+
+class Condition(NamedTuple):
+    """How the disk served an engine since it was opened."""
+
+    times: Times  # of its syncs
+    failures: int  # logs whose promises a sync that failed has ended
+    damaged: int  # records and index entries that did not come back as they were written
 
 
 class StateLog(Protocol):
@@ -139,6 +149,7 @@ class Engine(Protocol):
     def remove(self, partition: str) -> None: ...
     def state(self, name: str) -> StateLog: ...
     def catalogue(self) -> StateLog: ...
+    def condition(self) -> Condition: ...
     def close(self) -> None: ...
 
 

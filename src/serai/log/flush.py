@@ -12,6 +12,7 @@ Invariants
 - a sync that fails ends the promises of every partition it was for; it is never tried again
 - many that wait are completed by this one thread
 - a partition whose mark says all there is to say, or that was closed, is forgotten here
+- each sync of a turn is timed, each partition that failed counted once
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from serai import limits
 from serai._core.pages import sync_file_system
+from serai.log.times import Times
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +51,8 @@ class FlushThread:
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._asleep = False
+        self.times = Times()  # of the syncs
+        self.failures = 0
 
     def want(self, partition: Partition) -> None:
         self._wanted.append(partition)
@@ -59,6 +63,10 @@ class FlushThread:
     def note(self, partition: Partition) -> None:
         self._noted.append(partition)
         self._start()
+
+    def count_failure(self) -> None:
+        """The disk did not keep what a partition gave it."""
+        self.failures += 1
 
     def _start(self) -> None:
         if self._thread is None:
@@ -123,7 +131,9 @@ class FlushThread:
                 self._sync_together(turns)
             else:
                 for partition, turn in turns:
+                    began = time.perf_counter()
                     partition.finish(turn)
+                    self.times.add(time.perf_counter() - began)
         finally:
             for partition in partitions:
                 partition.flush_lock.release()
@@ -146,6 +156,7 @@ class FlushThread:
 
     def _sync_together(self, turns: list[tuple[Partition, Turn]]) -> None:
         fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        began = time.perf_counter()
         try:
             sync_file_system(fd)
         except OSError as error:
@@ -155,6 +166,7 @@ class FlushThread:
             for partition, turn in turns:
                 partition.covered(turn)
         finally:
+            self.times.add(time.perf_counter() - began)
             os.close(fd)
 
 

@@ -131,6 +131,7 @@ class Folder:
         self.data_files = PageFiles(directory, DATA, page_bytes, held=True)
         self.slot_files = PageFiles(directory, INDEX, page_bytes)
         self.record_files = PageFiles(directory, RECORDS, page_bytes)
+        self.damaged: set[tuple[int, int]] = set()  # what was found damaged: file offset or begin, and ordinal
 
     @property
     def page_bytes(self) -> int:
@@ -185,6 +186,8 @@ class Folder:
         else:
             path, position = self.slot_files.path(ordinal * 16 // self.page_bytes), ordinal * 16 % self.page_bytes
         of = f" (ordinal {ordinal})" if ordinal >= 0 else ""
+        if len(self.damaged) < limits.DAMAGED_KEPT_MAX:
+            self.damaged.add((-1, ordinal) if ordinal >= 0 else (max(begin, record), -1))
         error = Corrupt(
             f"{path} byte {position}{of} of log {self.path.name}: {text}. Nothing of it is given out; what lies before and behind "
             f"can be read. `serai verify {self.path}` lists all damage", file=str(path), position=position,

@@ -24,7 +24,7 @@ from serai._core.pages import sync_file_system
 from serai.errors import Closed, Corrupt, Locked, Misuse
 from serai.log import folder
 from serai.log.bare import BareLog, is_bare
-from serai.log.engine import Log
+from serai.log.engine import Condition, Log
 from serai.log.flush import FlushThread
 from serai.log.format import DATA_KIND, FORMAT_FILE, STORE_VERSION
 from serai.log.lock import try_lock
@@ -52,6 +52,7 @@ class LocalEngine:
             raise
         self._logs: dict[str, Partition] = {}
         self._states: dict[str, State] = {}
+        self._damaged_before = 0  # in logs that are gone, or were opened again
 
     def _open_directory(self) -> None:
         path = self.path / FORMAT_FILE
@@ -116,6 +117,7 @@ class LocalEngine:
         log = self._logs.get(partition)
         if log is None or log.closed:
             self._alive()
+            self._damaged_before += _damaged(log)
             path = self._folder_of("p", partition)
             log = self._logs[partition] = (
                 self._open_bare(path)
@@ -149,6 +151,7 @@ class LocalEngine:
         """Removes a partition and all it holds; spans that somebody has stay readable."""
         path = self._folder_of("p", partition)
         log = self._logs.pop(partition, None)
+        self._damaged_before += _damaged(log)
         if log is not None:
             log.abandon()
         gone = path.with_name(f".{partition}.{os.urandom(6).hex()}.gone")
@@ -173,6 +176,12 @@ class LocalEngine:
         return self.state("catalogue")
 
     # ---- completion and the end ---------------------------------------------------------------------------
+
+    def condition(self) -> Condition:
+        """How the disk served so far."""
+        logs = [*self._logs.values(), *(state.log for state in self._states.values())]
+        damaged = self._damaged_before + sum(map(_damaged, logs))
+        return Condition(self._flush.times, self._flush.failures, damaged)
 
     def fileno(self) -> int:
         """Readable when committed positions moved, or when a flush failed."""
@@ -203,3 +212,8 @@ class LocalEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _damaged(log: Log | None) -> int:
+    """Places of a log that were found damaged; a bare queue keeps no count."""
+    return len(log.folder.damaged) if isinstance(log, Partition) else 0

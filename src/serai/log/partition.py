@@ -53,6 +53,7 @@ class Flusher(Protocol):
 
     def note(self, partition: Partition) -> None: ...
     def want(self, partition: Partition) -> None: ...
+    def count_failure(self) -> None: ...
 
 
 class Turn(NamedTuple):
@@ -247,6 +248,8 @@ class Partition(Reading):
 
     def fail(self, error: Exception) -> None:
         """Nothing can be promised any more: a later sync that succeeds would prove nothing."""
+        if self.failed is None and self._flusher is not None:
+            self._flusher.count_failure()
         self.failed = self.failed or error
 
     def mark_is_behind(self) -> bool:

@@ -15,7 +15,7 @@ Invariants
 import os
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,7 @@ from serai.log.format import (
     name_number,
 )
 from serai.log.seal import DataFiles
-from serai.log.store import PageFiles
+from serai.log.store import PageFiles, disk_bytes
 from serai.log.supply import ReaderSupply, SharedSupply, WriterSupply
 
 PAGES = (INDEX, INDEX_JAVA, DATA)
@@ -289,18 +289,9 @@ class Directory:
             index_pages=len(self._index.numbers()),
             data_pages=sum(len(stream.files.numbers()) for stream in streams),
             compressed_pages=sum(len(stream.sealed.numbers()) for stream in streams),
-            disk_bytes=_disk_bytes([self.path, *(self.path / name for name in self.producers())]),
+            disk_bytes=sum(map(disk_bytes, (self.path, *(self.path / name for name in self.producers())))),
             producers=self.producers(),
         )
-
-
-def _disk_bytes(directories: Iterable[Path]) -> int:
-    """The blocks of all files in some directories, not of those in folders that are none of the queue's."""
-    total = 0
-    for path in (path for directory in directories if directory.is_dir() for path in directory.iterdir()):
-        with suppress(FileNotFoundError):  # renamed or removed since it was listed
-            total += path.stat().st_blocks * 512 if path.is_file() else 0
-    return total
 
 
 def _common_size(directory: Path, found: dict[Path, int]) -> int:

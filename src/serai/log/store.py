@@ -261,6 +261,16 @@ def space_for(path: Path) -> Iterator[None]:
         ) from error
 
 
+def disk_bytes(directory: Path) -> int:
+    """The blocks of all files in a directory, not of those in folders below it."""
+    total = 0
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # renamed or removed since it was listed
+                total += entry.stat().st_blocks * 512 if entry.is_file() else 0
+    return total
+
+
 def _page_start(position: int) -> int:
     """Down to the memory page: the first touch of one needs blocks for the whole of it."""
     return position & ~(PAGESIZE - 1)

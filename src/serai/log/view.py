@@ -42,6 +42,7 @@ from serai.log.format import (
     MARKS_BYTES,
     MARKS_FILE,
 )
+from serai.log.store import disk_bytes
 
 COUNT_MAX = 1 << 31
 
@@ -76,6 +77,10 @@ class Reading:
     @property
     def committed(self) -> int:
         return self.bounds().committed
+
+    def disk_bytes(self) -> int:
+        """What the files of the partition take, spare pages too; may be asked from any thread."""
+        return disk_bytes(self.folder.path)
 
     def spans(
         self,
