@@ -16,7 +16,7 @@ fmt: ## format and sort imports
 	@$(ready) check && $(python) -m tools.check --fix
 check: ## ruff, mypy, import contracts, stubs, laws, documents: under 20 seconds
 	@$(ready) check && $(python) -m tools.check
-test: ## the whole suite; FAST=1 leaves out the slow tests, ARGS="-k name" is passed on to pytest
+test: ## the whole suite; FAST=1 leaves out the slow tests and Spark, ARGS="-k name" is passed on to pytest
 	@$(ready) test && $(python) -m tools.test $(if $(FAST),--fast) $(ARGS)
 slow: ## only the slow tests
 	@$(ready) test && $(python) -m tools.test --slow $(ARGS)

@@ -1,7 +1,7 @@
 """`make test`: pytest over the whole suite.
 
 The table of what was skipped, and the line that would install it, is printed by `tests/conftest.py`, so it
-is there however pytest is started.  `--fast` leaves out the tests marked slow, `--slow` runs only those;
+is there however pytest is started.  `--fast` leaves out the tests marked slow and those on Spark, `--slow` runs only those;
 all other arguments go to pytest as they are.  Three processes share the work (`tests/sharing.py` says how), as much of it is
 waiting; `-n 0` is one.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -206,21 +207,24 @@ def test_idle_server_and_idle_guests_cost_little_memory(server: Running) -> None
 
 
 def test_start_takes_a_third_of_a_second_beside_the_interpreter(tmp_path: Path) -> None:
-    best = min(start_s(tmp_path / str(at)) for at in range(4))
+    spent, waited = zip(*(start_s(tmp_path / str(at)) for at in range(4)), strict=True)
     bare = min(interpreter_s() for _ in range(4))
-    assert best - bare < 0.6, f"{best:.2f} s, a bare interpreter {bare:.2f} s"  # 0.3 on an idle machine
+    assert min(spent) - bare < 0.6, f"{spent} s, a bare interpreter {bare:.2f} s"  # 0.3 on an idle machine
+    assert min(waited) < 3.0  # it waits for nothing; others may have the processor first
 
 
-def start_s(data: Path) -> float:
+def start_s(data: Path) -> tuple[float, float]:
+    """Until it says that it is ready: seconds of the processor, and of the clock."""
     started = time.monotonic()
-    with Running(data):
-        return time.monotonic() - started
+    with Running(data) as server:
+        return server.cpu_s(), time.monotonic() - started
 
 
 def interpreter_s() -> float:
-    started = time.monotonic()
+    before = os.times()
     subprocess.run([COMMAND[0], "-c", "pass"], check=True)
-    return time.monotonic() - started
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
 
 
 def test_the_ready_line_names_the_address(server: Running) -> None:
