@@ -48,9 +48,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
 @pytest.hookimpl(tryfirst=True)  # before those marked slow are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long begins first; what needs a Spark is slow."""
-    from tests.sharing import is_long
+    from tests.sharing import rank
 
-    items.sort(key=lambda item: not is_long(item.nodeid))
+    items.sort(key=lambda item: rank(item.nodeid))
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("slow")

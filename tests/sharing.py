@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] 
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDS = "spark: SparkSession"  # in the source of a file
-LONG = (  # half a minute or more; those of `tests/spark` start a Spark of their own, or none
+LONG = (  # half a minute or more, and on no Spark of others; those with one of their own first, so that all Spark ends soon
     "test_archive_on_a_cluster_has_every_row_once_though_a_worker_dies",
     "test_declarative_pipelines_go_on_in_a_second_run",
     "test_spark_of_the_readme_shows_what_its_client_sent",
@@ -36,14 +36,15 @@ class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # nor is this known a
         return unit_of(nodeid)
 
 
-def is_long(nodeid: str) -> bool:
-    """Whether a test had best begin at once."""
-    return nodeid.rpartition("::")[2].partition("[")[0] in LONG
+def rank(nodeid: str) -> int:
+    """Where a test stands among those that had best begin at once; the others are behind them."""
+    name = nodeid.rpartition("::")[2].partition("[")[0]
+    return LONG.index(name) if name in LONG else len(LONG)
 
 
 def unit_of(nodeid: str) -> str:
     """What is done together with a test."""
-    return nodeid if is_long(nodeid) else spark_of(nodeid.partition("::")[0]) or nodeid
+    return nodeid if rank(nodeid) < len(LONG) else spark_of(nodeid.partition("::")[0]) or nodeid
 
 
 @cache
