@@ -4,8 +4,8 @@
     place      the directory a pipeline goes on from: who runs there, how far it is.  No Spark
     running    a session, a query that is watched and stopped, progress
 
-    archive    a log -> Parquet files        export: written inside the tasks;  lake: which files count;
-                                         compact: small ones become large;  delta: the same files as a Delta table
+    archive    a log -> Parquet files        planned: its batches;  export: written inside the tasks;  lake: which files
+                                         count;  compact: small ones become large;  delta: the same files as a Delta table
     metrics    a log -> counts and delays    rows: what all of these read, and show
     fold       events -> a table by key      taking: its words;  snapshot: a table replaced whole;  batches: their positions
     audit      a log, files -> findings      looking: what the tasks look at;  shelves: the files of an archive

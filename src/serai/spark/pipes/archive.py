@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from serai.errors import Misuse
 from serai.spark.options import count, one_of, size
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
     from serai.spark.pipes.frame import Job
     from serai.spark.pipes.lake import File, Lake
+    from serai.spark.pipes.planned import Batch
+    from serai.spark.source import Stream
+
+One = TypeVar("One")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,35 +70,40 @@ class Archive(Pipe):
 
     def run(self, job: Job) -> Outcome:
         from serai.spark.pipes.delta import need_delta
-        from serai.spark.pipes.export import ExportSource
         from serai.spark.pipes.lake import Lake
+        from serai.spark.pipes.planned import Planned
 
         if self.delta:
             need_delta()
         lake = Lake(self.to)
         with lake.alone():
             lake.sweep()
-            job.spark.dataSource.register(ExportSource)
-            frame = job.spark.readStream.format(ExportSource.name()).options(**self._options(job, lake)).load()
             made = Made(lake, job, self)
             made.tell()
-            totals = job.drive(frame.writeStream.foreachBatch(made.commit))
+            stream = self._stream(job, lake)
+            totals = job.batches(Planned(stream, job.place, lake.done), partial(made.commit, stream))
             made.join()
             lake.sweep()
         size_of = sum(one.bytes for one in made.files)
         words = f"{totals.sentence}; {len(made.files):,} files, {size_of:,} bytes in {self.to}{made.joining}"
         return Outcome(words, ("topic", "files", "rows", "bytes"), made.by_topic())
 
-    def _options(self, job: Job, lake: Lake) -> dict[str, Any]:
+    def _stream(self, job: Job, lake: Lake) -> Stream:
+        """What plans the batches; it is never given to Spark."""
+        from serai.spark.columns import shape_of
+        from serai.spark.options import read_options
         from serai.spark.pipes.export import KEPT
+        from serai.spark.pipes.place import BATCH
+        from serai.spark.source import Stream
 
-        options = {"logDir": str(Path(self.data).absolute()), "export": str(lake.root), "columns": KEPT}
+        options = {"logDir": str(Path(self.data).absolute()), "columns": KEPT}
         options |= {"onCorrupt": self.on_corrupt, "startingOffsets": "earliest"}
         options |= {"subscribe": self.topics} if self.topics else {}
         options |= {"maxOffsetsPerTrigger": str(self.batch_rows)} if self.batch_rows else {}
-        if not (job.place / "spark" / "offsets").exists() and lake.files():
+        if not (job.place / BATCH).exists() and lake.files():
             options["startingOffsets"] = self._behind(lake, options)
-        return options
+        asked = read_options(options)
+        return Stream(asked, shape_of(asked))
 
     def _behind(self, lake: Lake, options: dict[str, Any]) -> str:
         """Where a new checkpoint begins: behind what is archived."""
@@ -101,7 +112,7 @@ class Archive(Pipe):
         from serai.spark.pipes.export import epoch_of
         from serai.spark.slices import find_logs
 
-        logs = find_logs(read_options(options, extra=("export",)))
+        logs = find_logs(read_options(options))
         reach = lake.reach([(log.topic, log.partition, epoch_of(log)) for log in logs])
         found: dict[str, dict[str, int]] = {}
         for log in logs:
@@ -121,12 +132,12 @@ class Made:
         self.files: list[File] = []
         self.joined = (0, 0)
 
-    def commit(self, frame: DataFrame, batch: int) -> None:
-        from serai.spark.pipes.lake import File
-        from serai.spark.pipes.place import query_of
+    def commit(self, stream: Stream, batch: Batch) -> None:
+        from serai.spark.pipes.export import export
 
-        files = [File(**row.asDict()) for row in frame.collect()]
-        self.files += self.lake.commit(query_of(self.job.place), batch, files)
+        write = partial(export, shape=stream.shape, options=stream.options, root=self.lake.root)
+        files = [file for some in self._in_tasks(write, batch.slices) for file in some]
+        self.files += self.lake.commit(batch.query, batch.number, files)
         self.tell()
         self.join()
 
@@ -148,8 +159,9 @@ class Made:
         self.joined = (self.joined[0] + before, self.joined[1] + after)
         self.tell()
 
-    def _in_tasks(self, join: Callable[[Sequence[File]], File], groups: Sequence[Sequence[File]]) -> list[File]:
-        return self.job.spark.sparkContext.parallelize(groups, len(groups)).map(join).collect()
+    def _in_tasks(self, work: Callable[[One], Result], items: Sequence[One]) -> list[Result]:
+        """What Spark does here: one task for each, what failed again elsewhere."""
+        return self.job.spark.sparkContext.parallelize(items, len(items)).map(work).collect() if items else []
 
     @property
     def joining(self) -> str:

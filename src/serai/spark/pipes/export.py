@@ -1,9 +1,9 @@
-"""Parquet written inside the tasks: a source whose rows are not messages but the files it made of them.
+"""Parquet written inside the tasks: what a task gives back is not messages but the files it made of them.
 
-    driver   plans positions as for any stream
+    driver   plans positions as for any stream (`planned`)
     task     mapped pages -> Arrow -> `.name.tmp`, flushed -> its name         one file for each day of its slice
-             yields a row: path, positions, rows, bytes, checksum
-    driver   commits the rows of a batch (`lake`)
+             gives back path, positions, rows, bytes, checksum
+    driver   commits the files of a batch (`lake`)
 
 The messages never pass through the JVM, which makes this about four times as fast as Spark's own Parquet writer.
 
@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from serai._core.crc import crc32c
 from serai.log.folder import is_partition
@@ -31,60 +30,16 @@ from serai.log.store import space_for, sync_directory
 from serai.spark import columns
 from serai.spark.pipes.lake import NO_DAY, File, folder_of, name_of
 from serai.spark.slices import Log, Slice, open_log
-from serai.spark.source import SeraiSource, Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-    from pyspark.sql.types import StructType
-
     from serai.spark.options import Options
 
 KEPT = "partition,offset,key,value,timestamp,timestampType,headers,producer,door,sendTime"
 ROW_GROUP_ROWS = 1_000_000
 ROW_GROUP_BYTES = 64 << 20
 DAY_US = 86_400_000_000
-ROW = pa.schema(
-    [
-        *(pa.field(name, pa.string()) for name in ("path", "topic")),
-        pa.field("partition", pa.int32()),
-        pa.field("epoch", pa.string()),
-        *(pa.field(name, pa.int64()) for name in ("first", "last", "rows", "bytes", "crc", "min_us", "max_us")),
-    ]
-)
-
-
-class ExportSource(SeraiSource):
-    """Option `export` names the lake; the others are the source's."""
-
-    extra = ("export",)
-
-    @classmethod
-    def name(cls) -> str:
-        return "serai-export"
-
-    def schema(self) -> StructType:
-        return from_arrow_schema(ROW)
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's signature
-        return Export(self.asked, columns.shape_of(self.asked), Path(self.options["export"]))
-
-
-class Export(Stream):
-    """A stream whose tasks write files."""
-
-    def __init__(self, options: Options, shape: columns.Shape, root: Path) -> None:
-        super().__init__(options, shape)
-        self.root = root
-
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"root": self.root}
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Slice):  # Spark's way to say that nothing was planned
-            return
-        pa.set_cpu_count(1)  # a core of this machine is what a task has
-        files = [file.__dict__ for file in export(partition, self.shape, self.options, self.root)]
-        yield pa.RecordBatch.from_pylist(files, schema=ROW)
+SAMPLE_BYTES = 256 << 10  # of the bodies of a row group, from all over it
+WORTH = 0.95  # of its bytes; bodies that stay longer than that are not compressed: it takes three times what writing them does
 
 
 def epoch_of(log: Log) -> str:
@@ -94,6 +49,7 @@ def epoch_of(log: Log) -> str:
 
 def export(piece: Slice, shape: columns.Shape, options: Options, root: Path) -> list[File]:
     """The files of one slice."""
+    pa.set_cpu_count(1)  # a core of this machine is what a task has
     log = open_log(piece, options)
     try:
         writing = Days(log, piece, root, shape.schema)
@@ -214,12 +170,10 @@ class ParquetFile:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f".{first}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
         self.sink = Sink(self.path)
+        self._schema = schema
         self._waiting: list[pa.RecordBatch] = []
         self._size = 0
-        self._out = pq.ParquetWriter(
-            pa.PythonFile(self.sink, mode="w"), schema, compression="zstd", use_dictionary=["key", "producer", "door"],
-            write_statistics=["partition", "offset", "key", "timestamp", "sendTime"],
-        )  # fmt: skip
+        self._out: pq.ParquetWriter | None = None
 
     def put(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)
@@ -236,12 +190,25 @@ class ParquetFile:
         if span["min"] is not None:
             self.min_us = span["min"] if self.min_us is None else min(self.min_us, span["min"])
             self.max_us = span["max"] if self.max_us is None else max(self.max_us, span["max"])
+        self._out = self._out or self._opened(group)
         self._out.write_table(group, row_group_size=len(group))
         self._waiting, self._size = [], 0
+
+    def _opened(self, group: pa.Table | None) -> pq.ParquetWriter:
+        """The writer, once there is something to see of what it is to write; dense positions are told as differences."""
+        packed = dict.fromkeys(_leaves(self._schema), "zstd")
+        if group is not None and not packs(group.column("value")):
+            packed["value"] = "none"
+        return pq.ParquetWriter(
+            pa.PythonFile(self.sink, mode="w"), self._schema, compression=packed,
+            use_dictionary=["key", "producer", "door"], column_encoding={"offset": "DELTA_BINARY_PACKED"},
+            write_statistics=["partition", "offset", "key", "timestamp", "sendTime"],
+        )  # fmt: skip
 
     def close(self, name: str) -> ParquetFile:
         """Brings it to the disk and gives it its name."""
         self._flush()
+        self._out = self._out or self._opened(None)
         self._out.close()
         os.fsync(self.sink.file.fileno())
         self.sink.file.close()
@@ -252,3 +219,24 @@ class ParquetFile:
     def discard(self) -> None:
         self.sink.file.close()
         self.path.unlink(missing_ok=True)
+
+
+def _leaves(schema: pa.Schema) -> list[str]:
+    """The columns as Parquet counts them."""
+    plain = [one.name for one in schema if not pa.types.is_list(one.type)]
+    return [*plain, *(f"{one.name}.list.element.{part.name}" for one in schema if pa.types.is_list(one.type)
+                      for part in one.type.value_type)]  # fmt: skip
+
+
+def packs(bodies: pa.ChunkedArray) -> bool:
+    """Whether bodies become shorter; pictures, and what was compressed before, do not."""
+    share = SAMPLE_BYTES // max(bodies.num_chunks, 1)
+    sample = b"".join(_some(chunk, share) for chunk in bodies.chunks)
+    return not sample or len(pa.compress(sample, codec="zstd", asbytes=True)) < WORTH * len(sample)
+
+
+def _some(bodies: pa.BinaryArray, size: int) -> bytes:
+    """The first bytes of an array's bodies."""
+    ends = np.frombuffer(bodies.buffers()[1], np.int32)[bodies.offset :][: len(bodies) + 1]
+    values = bodies.buffers()[2]
+    return b"" if values is None or not len(bodies) else values[ends[0] : min(ends[-1], ends[0] + size)].to_pybytes()

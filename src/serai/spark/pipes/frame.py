@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from serai.spark.pipes.planned import Batch, Planned
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -158,6 +160,10 @@ class Job(Protocol):
 
     def drive(self, writer: DataStreamWriter) -> Totals:
         """Starts a stream and goes along with it until it is through, or somebody says stop."""
+        ...
+
+    def batches(self, planned: Planned, work: Callable[[Batch], None]) -> Totals:
+        """Goes through batches that no stream plans, until all is through or somebody says stop."""
         ...
 
     def watching(self) -> AbstractContextManager[None]:

@@ -170,6 +170,11 @@ class Lake:
         finally:
             os.close(fd)
 
+    def done(self, query: str) -> int:
+        """The last batch of a query that counts; -1 when none does."""
+        self._catch_up()
+        return self._done.get(query, -1)
+
     def commit(self, query: str, batch: int, files: Sequence[File]) -> list[File]:
         """Adds a batch; gives the files that are new, none when the batch was there."""
         self._catch_up()

@@ -2,7 +2,8 @@
 
     <place>/pipe.json     which pipeline, its settings, how far it was when it last said so
     <place>/lock          held by the run that is at work
-    <place>/spark         Spark's checkpoint
+    <place>/spark         Spark's checkpoint, or
+    <place>/batch.json    the batch that a pipeline without one is at (`planned`)
 
 Invariants
 - one run at a time: two queries that share a checkpoint would each write half of everything
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 FILE = "pipe.json"
 LOCK = "lock"
 CHECKPOINT = "spark"
+BATCH = "batch.json"
 VERSION = 1
 
 
@@ -73,7 +75,7 @@ def taken(path: Path, pipe: Pipe) -> Iterator[Place]:
 
 def _check_same(path: Path, pipe: Pipe) -> None:
     before = read(path)
-    if before is None or not (path / CHECKPOINT).exists():
+    if before is None or not any((path / name).exists() for name in (CHECKPOINT, BATCH)):
         return
     if before["pipe"] != pipe.name:
         raise Misuse(f"{path} belongs to the pipeline {before['pipe']}, not to {pipe.name}; give another --checkpoint")

@@ -3,6 +3,7 @@
     run(pipe, asked, watch)        -> Outcome
         taken(place)               nobody else works there, and it is this pipeline's
         pipe.run(Run)              -> drive(writer): AvailableNow, or every so often until a signal
+                                   -> batches(planned): the same without a stream
                                    -> watching(): anything else, by its tasks
 
 SIGTERM and SIGINT ask for the end: a stream finishes the batch it is in, other work is taken back.  A second signal does not
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from serai.spark.pipes.frame import Asked, Pipe
+    from serai.spark.pipes.planned import Batch, Planned
 
 LOOK_S = 1  # between two looks at a query
 BATCH_PATIENCE_S = 600.0  # for the batch a stopped stream is in
@@ -135,6 +137,7 @@ class Run:
         self._watch = watch
         self._signals = 0
         self._taking_back = False
+        self._in_batch = False
 
     @property
     def place(self) -> Path:
@@ -163,6 +166,46 @@ class Run:
         if self._taking_back:
             self.spark.sparkContext.cancelAllJobs()
             raise Stopped
+        if self._in_batch and self._signals > 1:
+            self.spark.sparkContext.cancelAllJobs()
+
+    # ---- batches without a stream
+
+    def batches(self, planned: Planned, work: Callable[[Batch], None]) -> Totals:
+        every, began, rows, count = self._asked.every_ms, time.monotonic(), 0, 0
+        try:
+            if every is None:
+                planned.until_now()
+            while not self.stopping:
+                turn = time.monotonic()
+                batch = planned.next()
+                if batch is not None:
+                    if not self._did(batch, work):
+                        break
+                    rows, count = rows + batch.rows, count + 1
+                    self._tell(rows, count, batch.behind, time.monotonic() - began)
+                elif every is None:
+                    break
+                while every is not None and not self.stopping and (left := turn + every / 1000 - time.monotonic()) > 0:
+                    time.sleep(min(left, LOOK_S))
+        except SeraiError as error:  # the log's, the archive's: as a query would have said it
+            raise Failed(str(error)) from error
+        finally:
+            planned.close()
+        return Totals(rows, count, time.monotonic() - began, stopped=self.stopping)
+
+    def _did(self, batch: Batch, work: Callable[[Batch], None]) -> bool:
+        """Whether a batch is through; not when a second signal broke it off."""
+        self._in_batch = True
+        try:
+            work(batch)
+        except (PySparkException, Py4JError):
+            if self._signals > 1:
+                return False
+            raise
+        finally:
+            self._in_batch = False
+        return True
 
     # ---- streams
 
@@ -188,9 +231,12 @@ class Run:
 
     def _look(self, count: Count) -> None:
         if count.look():
-            assert self._place is not None
-            self._place.tell(rows=count.rows, batches=count.batches, behind=count.behind)
-            self._watch(Progress(count.rows, count.rows / max(count.seconds, 1e-3), count.behind))
+            self._tell(count.rows, count.batches, count.behind, count.seconds)
+
+    def _tell(self, rows: int, batches: int, behind: int | None, seconds: float) -> None:
+        assert self._place is not None
+        self._place.tell(rows=rows, batches=batches, behind=behind)
+        self._watch(Progress(rows, rows / max(seconds, 1e-3), behind))
 
     def _let_finish(self, query: StreamingQuery) -> None:
         """Waits until the batch is done that was going on when somebody said stop."""
