@@ -55,7 +55,7 @@ class Chunk:
     topic: str
     partition: int
     count: int
-    messages: bytes
+    messages: bytes | memoryview
 
 
 class Stage:
@@ -101,15 +101,21 @@ def path_of(data: Path, writer: str, name: str) -> Path:
 
 
 def read_staged(path: Path) -> Iterator[Chunk]:
-    """The sets of a staged file; damage is an error, as a decision may name it."""
+    """The sets of a staged file, each there until the next; damage is an error, as a decision may name it."""
+    room = bytearray()  # the same memory for all: fresh pages cost more than what is read into them
     with open(path, "rb") as file:
+        left = os.fstat(file.fileno()).st_size
         while head := file.read(CHUNK.size):
             if len(head) == CHUNK.size:
                 size, sum_, partition, count, name = CHUNK.unpack(head)
-                topic, messages = file.read(name), file.read(size)
-                if len(messages) == size and crc32c(messages, crc32c(topic)) == sum_:
-                    yield Chunk(topic.decode(), partition, count, messages)
-                    continue
+                left -= CHUNK.size + name + size
+                if left >= 0:
+                    topic = file.read(name)
+                    room = room if len(room) >= size else bytearray(size)
+                    messages = memoryview(room)[:size]
+                    if file.readinto(messages) == size and crc32c(messages, crc32c(topic)) == sum_:
+                        yield Chunk(topic.decode(), partition, count, messages)
+                        continue
             raise Corrupt(
                 f"{path} is damaged at byte {file.tell()}: it was staged and flushed, so the disk lost it; the query's batch is to "
                 "be written again from the source", file=str(path), position=file.tell(),
@@ -224,12 +230,13 @@ def _finish(engine: LocalEngine, ledger: State, writer: str, entry: Entry, data:
     """Appends what is not there yet of a decided batch, and says that it is done."""
     producer, transaction = producer_of(writer), entry.batch + 1
     there = {name: _numbers(engine.open(name), end, producer, transaction) for name, end in entry.ends}
-    paths = [_folder(data, writer) / name for name in entry.files]
-    homes = make_topics(engine, sorted({chunk.topic for path in paths for chunk in read_staged(path)}))
+    homes: dict[str, list[str]] = {}
     number = 0
-    for path in paths:
-        for chunk in read_staged(path):
+    for file in entry.files:
+        for chunk in read_staged(_folder(data, writer) / file):
             number += 1
+            if chunk.topic not in homes:
+                homes |= make_topics(engine, [chunk.topic])
             name = homes[chunk.topic][chunk.partition]
             if number not in there[name]:
                 engine.open(name).append(

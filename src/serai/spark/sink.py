@@ -132,6 +132,9 @@ class Task:
         self, topic: str, rows: Any, columns: dict[str, pa.Array], frame: dict[str, Any]
     ) -> Iterator[ledger.Chunk]:
         count = self.counts.get(topic, 1)
+        if count == 1 and "partition" not in columns:
+            yield ledger.Chunk(topic, 0, len(rows), envelopes(rows=rows.data, **frame))
+            return
         where = self._places(count, rows, columns, frame)
         for partition in np.unique(where).tolist():
             if not 0 <= partition < count:

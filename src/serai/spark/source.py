@@ -46,6 +46,7 @@ from serai.spark.options import Options, read_options
 from serai.spark.slices import DataLoss, Log, Slice, find_logs, open_log
 
 log_to = logging.getLogger("serai.spark")
+HEAVY = frozenset({"key", "value", "headers"})  # columns whose bytes are those of the messages
 BYTES_A_CORE = 1 << 30  # of one batch of a stream, unless an option says else
 
 
@@ -102,11 +103,14 @@ def closing_all(logs: list[Log]) -> Iterator[list[Log]]:
             log.close()
 
 
-def slices_of(logs: Sequence[Log], ranges: Mapping[Key, tuple[int, int]], options: Options) -> list[Slice]:
-    """Ranges of positions as slices for tasks."""
+def slices_of(
+    logs: Sequence[Log], ranges: Mapping[Key, tuple[int, int]], shape: columns.Shape, options: Options
+) -> list[Slice]:
+    """Ranges of positions as slices for tasks; large bodies make more of them if they are read."""
     found = [(log, *ranges[key_of(log)]) for log in logs if key_of(log) in ranges]
     whole = [Slice(log.topic, log.partition, log.path, first, max(first, last)) for log, first, last in found]
-    weights = [log.weigh(first, last) for log, first, last in found]
+    heavy = not shape.own.isdisjoint(HEAVY)
+    weights = [log.weigh(first, last) if heavy else 0 for log, first, last in found]
     cutting = planning.Cutting(options.min_partitions, options.max_records_per_partition, os.cpu_count() or 1)
     return planning.divide(whole, weights, cutting)
 
@@ -151,7 +155,7 @@ class Batch(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         with closing_all(find_logs(self.options)) as logs:
-            return slices_of(logs, self._ranges(logs), self.options)
+            return slices_of(logs, self._ranges(logs), self.shape, self.options)
 
     def count(self) -> int:
         """Rows there are, without reading one."""
@@ -372,7 +376,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if key in stop.positions:
                 first, last = begin.positions.get(key, log.first()), stop.positions[key]
                 ranges[key] = (settle(log, first, last, begin.marks.get(key, ""), self.options), last)
-        return slices_of(logs, ranges, self.options)
+        return slices_of(logs, ranges, self.shape, self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_slice(partition, self.shape, self.options)
