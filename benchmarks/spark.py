@@ -15,6 +15,10 @@ import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmarks.spark_cases import Bench
 
 ROOT = Path(__file__).resolve().parents[1]
 SLACK = 0.3
@@ -61,16 +65,14 @@ def main(argv: list[str] | None = None) -> int:
             spark.dataSource.register(RowSource)
             java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # a session of ours has a gateway
             bench = spark_cases.Bench(spark, java, home, chosen.rounds, chosen.warm, chosen.scale, [], [])
+            found: dict[str, dict[str, object]] = {}
             for group in GROUPS:
                 if group in chosen.only:
-                    started = time.monotonic()
-                    spark_cases.GROUPS[group](bench)
-                    print(f"{group}: {time.monotonic() - started:.0f} s", file=sys.stderr)
+                    found[group] = measured(bench, group)
         finally:
             spark.stop()
     report(bench)
-    facts = {"rounds": chosen.rounds, "scale": chosen.scale, "cores": os.cpu_count(), "load": os.getloadavg()}
-    write_json(chosen.out, bench, facts)
+    write_json(chosen.out, found)
     print(f"best of {chosen.rounds} rounds, {time.monotonic() - begun:.0f} s; every round is in {chosen.out}")
     if chosen.quick:
         print("--quick figures are not to be quoted, and no goal is asked for")
@@ -78,11 +80,8 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if all(goal.within(SLACK) for goal in bench.goals) else 1
 
 
-def report(bench: object) -> None:
+def report(bench: Bench) -> None:
     """The tables."""
-    from benchmarks.spark_cases import Bench
-
-    assert isinstance(bench, Bench)
     print(f"{'case':52}{'java s':>9}{'python s':>10}{'CPU s':>8}{'wall s':>8}{'M rows/CPU s':>14}")
     for case in bench.cases:
         best = min(case.rounds, key=lambda took: took.cpu)
@@ -94,16 +93,30 @@ def report(bench: object) -> None:
         print(f"{goal.name:88}{goal.value:9.2f}{'>=' if goal.at_least else '<=':>4}{goal.bound:5.2f}  {word}")
 
 
-def write_json(path: Path, bench: object, facts: dict[str, object]) -> None:
-    from benchmarks.spark_cases import Bench
+def measured(bench: Bench, group: str) -> dict[str, object]:
+    """Runs a group; what it found, for the JSON."""
+    from benchmarks.spark_cases import GROUPS as RUN
 
-    assert isinstance(bench, Bench)
-    cases = [
-        {"name": case.name, "rows": case.rows, "rounds": [asdict(took) for took in case.rounds]} for case in bench.cases
-    ]
-    goals = [{**asdict(goal), "met": goal.met} for goal in bench.goals]
+    cases, goals, started = len(bench.cases), len(bench.goals), time.monotonic()
+    RUN[group](bench)
+    seconds = round(time.monotonic() - started)
+    print(f"{group}: {seconds} s", file=sys.stderr)
+    return {
+        "rounds": bench.rounds, "scale": bench.scale, "seconds": seconds, "cores": os.cpu_count(), "load": os.getloadavg(),
+        "goals": [{**asdict(goal), "met": goal.met} for goal in bench.goals[goals:]],
+        "cases": [
+            {"name": case.name, "rows": case.rows, "rounds": [asdict(took) for took in case.rounds]}
+            for case in bench.cases[cases:]
+        ],
+    }  # fmt: skip
+
+
+def write_json(path: Path, found: dict[str, dict[str, object]]) -> None:
+    """Groups that were not run stay as they were: `--only` brings one of them up to date."""
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    kept = before | found
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**facts, "goals": goals, "cases": cases}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
