@@ -46,6 +46,7 @@ def _settings(work_dir: str | os.PathLike[str] | None) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()}",
+        "spark.python.daemon.module": "serai.spark.daemon",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(work / "scratch"),
