@@ -12,7 +12,7 @@ from serai.spark import daemon
 def test_worker_asks_the_kernel_to_be_prompt_before_each_task(monkeypatch: pytest.MonkeyPatch) -> None:
     told = []
 
-    def task(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - Spark's signature
+    def task(sock: socket.socket, authenticated: bool) -> int:
         told.append((sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), authenticated))
         return 7
 
