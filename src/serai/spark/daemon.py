@@ -1,8 +1,8 @@
 """The process that Spark forks its Python workers from, with workers that acknowledge at once what they are sent.
 
-Spark sends a task's command in two pieces, and the kernel holds the second back until the first is acknowledged, which a
-worker that has nothing to say does after 40 ms: half of what a small batch of a stream takes.  Before each task the
-worker asks the kernel to be prompt; its own short answers do not wait either.
+A task is talked over in several short pieces, and the kernel holds one back until the one before it is acknowledged, which
+whoever has nothing to say does after 40 ms: half of the work on a small batch of a stream.  Before each task the worker
+asks the kernel to be prompt; its own short pieces do not wait either.
 
 This module is loaded before the fork, so it imports nothing that starts a thread.
 """

@@ -6,8 +6,8 @@ The reader of a stream says where a batch ends, as it would to Spark; the batch 
 given out.  Whoever does the work keeps the number beside the result, and says with `done` which one that was: so a batch
 that was cut off comes again with the same number and the same positions, and one that is there does not.
 
-A streaming query does the same, but it starts a Python of its own for the reader and plans each batch in the JVM: 1.6
-seconds of processor for a run, which is as much as a million and a half messages take (`make bench-spark`).
+A streaming query does the same, but it starts a Python of its own for the reader and plans each batch in the JVM: about
+1.2 seconds of processor for a run, which is what three million messages take (`make bench-spark`).
 """
 
 from __future__ import annotations
