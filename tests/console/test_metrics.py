@@ -45,11 +45,12 @@ def test_requests_that_wait_for_the_disk_are_timed_and_so_are_its_syncs(server: 
         produce(server, "timed", 1, "commit")
     grown = numbers(server)
     grown.subtract(before)
-    assert grown["serai_produce_seconds_count",] == grown["serai_produce_seconds_bucket", "+Inf"] == 5
+    waited = grown["serai_produce_seconds_count",]
+    assert 0 < waited <= 5  # a disk may be quicker than the question whether it is done
+    assert waited == grown["serai_produce_seconds_bucket", "+Inf"] == grown["serai_produce_seconds_bucket", "10.0"]
     assert grown["serai_flush_seconds_count",] >= 5
     assert 0 < grown["serai_produce_seconds_sum",] < 60
     assert 0 < grown["serai_flush_seconds_sum",] < 60
-    assert grown["serai_produce_seconds_bucket", "10.0"] == 5
 
 
 def test_requests_that_do_not_wait_are_not_timed(server: Running) -> None:
