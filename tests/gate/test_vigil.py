@@ -71,3 +71,20 @@ def test_vigil_that_was_worth_it_is_kept_again() -> None:
         return loop.asked > before
 
     assert asyncio.run(play())
+
+
+def test_vigil_that_is_ended_costs_no_credit() -> None:
+    async def play() -> bool:
+        loop = Counting(asyncio.get_running_loop())
+        vigil = Vigil(loop)  # type: ignore[arg-type]  # what a vigil uses of a loop is counted
+        for _ in range(2 * CREDIT_MAX):
+            vigil.keep()
+            vigil.end()
+            asked = loop.asked
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert loop.asked == asked, "the loop sleeps at once"
+        vigil.keep()
+        return loop.asked > asked
+
+    assert asyncio.run(play())

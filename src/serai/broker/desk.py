@@ -483,6 +483,11 @@ class Broker:
         """When `turn` must be called at the latest."""
         return self._lot.deadlines.next_ms
 
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether somebody waits until what was appended is committed."""
+        return bool(self._lot.flushing)
+
     def moved(self) -> None:
         """The engine rang: committed positions moved, or a flush failed."""
         for log in self.engine.moved():
@@ -501,9 +506,7 @@ class Broker:
 
     def effects(self) -> list[Effect]:
         """Take the changes that are to be run now."""
-        taken = self.catalogue.effects
-        if taken:
-            self.catalogue.effects = []
+        taken, self.catalogue.effects = self.catalogue.effects, []
         return taken
 
     def done(self, effect: Effect, error: Exception | None) -> None:

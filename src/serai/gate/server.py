@@ -305,7 +305,10 @@ class Server:
         if self._answered:
             self._measure()
         self._set_timer(now_ms)
-        self._vigil.keep()
+        if self.broker.waits_for_disk:
+            self._vigil.end()
+        else:
+            self._vigil.keep()
 
     def _measure(self) -> None:
         """How long requests waited for the disk whose answers have left now."""

@@ -6,10 +6,11 @@
 A guest that sends one request, waits for its answer and sends the next speaks again within microseconds.  A processor that
 went to sleep meanwhile is woken slowly, in a virtual machine in 20 to 50 us; that is more than the request costs, and takes as
 much processor time as polling does (`make bench-broker`: one at a time).  Nobody else waits for it: the loop polls all
-sockets, and the flush thread's bell, as it always does.
+sockets as it always does.
 
 Invariants
 - what is spent in vain is bounded: `CREDIT_MAX` vigils in a row, then one in `TURNS_A_TRIAL` turns
+- while somebody waits for the disk the loop sleeps: the flush thread needs the interpreter
 - without guests that speak the loop sleeps
 """
 
@@ -55,10 +56,15 @@ class Vigil:
         self._until_ns = time.monotonic_ns() + AWAKE_NS
         self._loop.call_soon(self._look)
 
+    def end(self) -> None:
+        """Sleep from now on, whatever it was worth."""
+        self._until_ns = 0
+
     def _look(self) -> None:
         """Once around the loop, which has looked at all sockets on its way here."""
         if time.monotonic_ns() < self._until_ns:
             self._loop.call_soon(self._look)
             return
         self._keeping = False
-        self._credit -= 1
+        if self._until_ns:
+            self._credit -= 1
