@@ -34,7 +34,7 @@ cdef extern from "atomics.h" nogil:
     int madvise(void* addr, size_t length, int advice)
     void* MAP_FAILED
     int PROT_NONE, PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE, MAP_FIXED
-    int MADV_POPULATE_WRITE, MADV_RANDOM, MADV_DONTNEED, MADV_HUGEPAGE, MADV_NOHUGEPAGE
+    int MADV_POPULATE_WRITE, MADV_RANDOM, MADV_NORMAL, MADV_DONTNEED, MADV_HUGEPAGE, MADV_NOHUGEPAGE
 
 cdef extern from *:
     """
@@ -236,8 +236,12 @@ cdef class Page:
         madvise(self.base, self.length, MADV_NOHUGEPAGE)
 
     def one_by_one(self):
-        """From now on a touch brings in one memory page, not a run of them that may need more blocks."""
+        """From now on a touch brings in one memory page, not a run of them: as many as the disk reads ahead, often megabytes."""
         madvise(self.base, self.length, MADV_RANDOM)
+
+    def in_runs(self):
+        """The opposite, as it is in the beginning."""
+        madvise(self.base, self.length, MADV_NORMAL)
 
     def write(self, Py_ssize_t position, data):
         """Copies bytes into the page; for pages the log fills itself, never for published ones."""

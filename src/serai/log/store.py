@@ -324,6 +324,7 @@ class Runway:
         self._reserved = 0
         self._ready = 0
         self._step = limits.TOUCH_FIRST
+        self._is_quiet = False  # little is written: a touch brings in what it is for, and no run of memory pages
         self._ask: residency.Ask | None = None
 
     def ahead(self, offset: int, need: int) -> tuple[Page, int]:
@@ -352,6 +353,9 @@ class Runway:
         file = OpenPage(fd, number)
         page = Page(fd, self.files.page_bytes, True)
         self.made = self.made or fresh
+        self._is_quiet = self.window < limits.RESIDENT_WINDOW_MIN
+        if self._is_quiet:
+            page.one_by_one()
         self._left = self._page if self.window >= limits.RESIDENT_WINDOW_MIN else None
         self._step = limits.TOUCH_FIRST
         # all at once, for an interrupt; what is reserved already costs nothing to reserve again
@@ -381,6 +385,9 @@ class Runway:
                 reserve(self.fd, start, goal)
         self.window = min(max(self.window * 2, self.window_first), self.window_max)
         self._reserved = goal
+        if self._is_quiet and self._page is not None and self.window >= limits.RESIDENT_WINDOW_MIN:
+            self._is_quiet = False
+            self._page.in_runs()
 
     @property
     def _is_bulk(self) -> bool:
@@ -412,10 +419,13 @@ class Runway:
         """Makes the next few pages writable."""
         assert self._page is not None
         start = _page_start(self._ready)
-        step = _large_end(self._ready + 1) if self._is_bulk else _page_end(self._ready + self._step)
+        leaps = (
+            self._is_bulk and self._step >= limits.TOUCH_MAX
+        )  # not behind a turn, where a request waits for each touch
+        step = _large_end(self._ready + 1) if leaps else _page_end(self._ready + self._step)
         goal = max(floor, min(self._reserved, step))
         try:
-            self._page.populate(start, goal, large=self._is_bulk)
+            self._page.populate(start, goal, large=leaps)
         except OSError:
             goal = floor
             with space_for(self.files.path(self.number)):
