@@ -217,9 +217,9 @@ def python_goals() -> list[Goal]:
 
 
 HELD_BACK = {  # what profiles show of lines that are not met on two cores
-    PRODUCE.format(100): "the kernel zeroes each new page before it is written, a third of the server's time",
-    PRODUCE.format(1024): "the kernel zeroes each new page before it is written, half of the server's time",
-    PRODUCE_ALONE: "two wake-ups are most of it (see the echo in C, which no server undercuts); Python's part is 9 us",
+    PRODUCE.format(100): "JMQ's own messages are longer and are walked three times; new pages are zeroed before they are written",
+    PRODUCE.format(1024): "the kernel makes and zeroes each new page before it is written, half of the server's time",
+    PRODUCE_ALONE: "the loader's wake-up is most of it; the echo in C has two; Python's part is 8 us, 14 with cold caches",
     COMMIT_MANY.format(1): "each request is a read, a wait and a send of its own, 30 to 40 us of Python",
     COMMIT_ALONE: "the loop wakes the flush thread, and that thread the loop: two wake-ups beside disk and way",
     "fetch 100 B": "the server copies from pages that are in no cache, the sink's writer sends one MiB that is",

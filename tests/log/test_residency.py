@@ -98,3 +98,17 @@ def test_bulk_comes_in_large_memory_pages_and_in_small_ones_once_somebody_waits_
     with open_partition(tmp_path / "log", page_bytes=page_bytes, epoch=2) as again:
         assert again.end == 250
         assert b"".join(bytes(span.data) for span in again.spans(50, bytes_max=1 << 20, messages_max=50)) == few * 50
+
+
+def test_a_page_that_is_full_to_its_end_keeps_its_bytes_when_somebody_waits_for_the_disk(tmp_path: Path) -> None:
+    page_bytes = 8 * limits.MIB
+    many = message(b"k", bytes(200_000))
+    with open_partition(tmp_path / "log", page_bytes=page_bytes) as log:
+        runway = log._runways[0]
+        for _ in range(50):
+            log.append(many, HOUSE, level=Level.RECEIVE, now_ms=1)
+        assert runway._is_bulk
+        before = (tmp_path / "log" / "1.qd").read_bytes()
+        assert not runway.hurry((runway.number + 1) * page_bytes), "the cursor turns by itself, and nothing is taken back"
+        assert (tmp_path / "log" / "1.qd").read_bytes() == before
+        assert log.spans(0, bytes_max=1 << 30)

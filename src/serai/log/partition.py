@@ -181,7 +181,7 @@ class Partition(Reading):
         """
         if self.committed < self.end:
             return
-        if self._runways[0].hurry(self._recorder.data_end % self.folder.page_bytes):
+        if self._runways[0].hurry(self._recorder.data_end):
             self._recorder.ask_again()
 
     def _untidy(self) -> None:

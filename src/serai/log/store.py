@@ -394,13 +394,14 @@ class Runway:
         """Whether memory comes in large pages: much is written, and nobody waits for the disk after each little of it."""
         return self.window >= limits.RESIDENT_WINDOW_MIN and not self.hurried
 
-    def hurry(self, position: int) -> bool:
-        """Somebody waits for the disk: whatever lies ready ahead in large pages is made ready anew in small ones.
+    def hurry(self, offset: int) -> bool:
+        """Somebody waits for the disk: whatever lies ready ahead of an offset in large pages is made ready anew in small ones.
 
-        True: the cursor at `position` has to ask again.
+        True: the cursor has to ask again.  One that has come to the end of its page stands at the next: nothing is ahead.
         """
         was_bulk, self.hurried = self._is_bulk, HURRIED_WINDOWS
-        if not was_bulk or self._page is None:
+        number, position = divmod(offset, self.files.page_bytes)
+        if not was_bulk or self._page is None or number != self.number:
             return False
         if self._ask is not None:
             self._ask.end()
