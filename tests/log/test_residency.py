@@ -109,6 +109,8 @@ def test_a_page_that_is_full_to_its_end_keeps_its_bytes_when_somebody_waits_for_
             log.append(many, HOUSE, level=Level.RECEIVE, now_ms=1)
         assert runway._is_bulk
         before = (tmp_path / "log" / "1.qd").read_bytes()
-        assert not runway.hurry((runway.number + 1) * page_bytes), "the cursor turns by itself, and nothing is taken back"
+        assert not runway.hurry((runway.number + 1) * page_bytes), (
+            "the cursor turns by itself, and nothing is taken back"
+        )
         assert (tmp_path / "log" / "1.qd").read_bytes() == before
         assert log.spans(0, bytes_max=1 << 30)
