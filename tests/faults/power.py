@@ -14,6 +14,7 @@ What is not modelled: a file system that loses the names of a folder out of orde
 from __future__ import annotations
 
 import os
+import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Self
 
@@ -47,6 +48,7 @@ class Disk:
         self._folders: dict[int, list[Listing]] = {}
         self._sized: dict[int, int] = {}
         self._busy = False
+        self._one_by_one = threading.RLock()  # the helper thread makes and renames pages too
         self._look(first=True)
 
     def __enter__(self) -> Self:
@@ -71,23 +73,25 @@ class Disk:
 
     def _watched(self, real: Callable[..., Any], *, syncs: bool, sizes: bool) -> Callable[..., Any]:
         def call(*arguments: Any, **keywords: Any) -> Any:
-            self.look()
-            answer = real(*arguments, **keywords)
-            if syncs and not self.lying:
-                self._synced(os.fstat(arguments[0]).st_ino)
-            if sizes:
-                self._sized[os.fstat(arguments[0]).st_ino] = arguments[1]
-            return answer
+            with self._one_by_one:
+                self.look()
+                answer = real(*arguments, **keywords)
+                if syncs and not self.lying:
+                    self._synced(os.fstat(arguments[0]).st_ino)
+                if sizes:
+                    self._sized[os.fstat(arguments[0]).st_ino] = arguments[1]
+                return answer
 
         return call
 
     def _watched_all(self, real: Callable[[int], None]) -> Callable[[int], None]:
         def call(fd: int) -> None:
-            self.look()
-            real(fd)
-            if not self.lying:
-                for inode in [*self._files, *self._folders]:
-                    self._synced(inode)
+            with self._one_by_one:
+                self.look()
+                real(fd)
+                if not self.lying:
+                    for inode in [*self._files, *self._folders]:
+                        self._synced(inode)
 
         return call
 
@@ -97,17 +101,18 @@ class Disk:
                 del known[inode][:-1]
 
     def look(self) -> None:
-        """One instant."""
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            self._look()
-            self.instants += 1
-            if self.instant is not None:
-                self.instant()
-        finally:
-            self._busy = False
+        """One instant; calls that looking itself makes are none."""
+        with self._one_by_one:
+            if self._busy:
+                return
+            self._busy = True
+            try:
+                self._look()
+                self.instants += 1
+                if self.instant is not None:
+                    self.instant()
+            finally:
+                self._busy = False
 
     def _look(self, *, first: bool = False) -> None:
         """Writes down what is new in names and bytes; a folder that is there at first is durable, a later one is not."""

@@ -9,6 +9,7 @@ import pytest
 from serai import limits
 from serai._core.entries import HOUSE
 from serai._core.pages import Page
+from serai._core.records import HEAD_BYTES
 from serai.log.engine import Level
 from serai.log.partition import open_partition
 from serai.log.state import message
@@ -114,3 +115,25 @@ def test_a_page_that_is_full_to_its_end_keeps_its_bytes_when_somebody_waits_for_
         )
         assert (tmp_path / "log" / "1.qd").read_bytes() == before
         assert log.spans(0, bytes_max=1 << 30)
+
+
+@pytest.mark.parametrize("level", [Level.RECEIVE, Level.COMMIT])
+@pytest.mark.parametrize("length", [1 << 16, 1 << 18, 1 << 20, 1 << 24])  # the last is longer than a page
+def test_records_that_fill_pages_to_the_byte_stay_when_somebody_waits_for_the_disk(
+    length: int, level: Level, tmp_path: Path
+) -> None:
+    page_bytes = 8 * limits.MIB
+    many = message(b"k", bytes(length - HEAD_BYTES - 19))  # a record of exactly that length
+    with open_partition(tmp_path / "log", page_bytes=page_bytes) as log:
+        count = max(1, 2 * page_bytes // length)
+        for _ in range(count):
+            log.append(many, HOUSE, level=Level.RECEIVE, now_ms=1)
+        assert log.data_end % page_bytes == 0
+        log.commit()
+        log.append(many, HOUSE, level=level, now_ms=1)
+        log.commit()
+        assert log.end == count + 1
+    with open_partition(tmp_path / "log", page_bytes=page_bytes, epoch=2) as again:
+        for ordinal in range(count + 1):
+            (span,) = again.spans(ordinal, bytes_max=1 << 25, messages_max=1)
+            assert bytes(span.data) == many

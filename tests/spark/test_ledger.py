@@ -224,3 +224,25 @@ def test_wrong_partition_of_a_topic_is_refused_before_anything_is_decided(tmp_pa
     with pytest.raises(Misuse, match="partition 3 of topic orders, which has 1"):
         commit(tmp_path, WRITER, 0, [path], once=True)
     assert found(tmp_path) == {}
+
+
+def test_decided_batch_whose_staged_file_was_lost_meanwhile_shows_no_part_of_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [staged(tmp_path, 0, chunk(0, 5)), staged(tmp_path, 0, chunk(5, 9), part=1)]
+
+    def killed(*_: object) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "_finish", killed)  # behind the decision, before the first set
+        with pytest.raises(InterruptedError):
+            commit(tmp_path, WRITER, 0, files, once=True)
+    raw = files[1].read_bytes()
+    files[1].write_bytes(raw[:-3] + b"X" + raw[-2:])
+    with pytest.raises(Corrupt, match="damaged at byte"):
+        commit(tmp_path, WRITER, 1, [], once=True)
+    assert found(tmp_path).get("orders/0", []) == []
+    files[1].write_bytes(raw)
+    commit(tmp_path, WRITER, 1, [], once=True)
+    assert found(tmp_path) == {"orders/0": numbered(0, 9)}

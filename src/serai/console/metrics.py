@@ -118,7 +118,7 @@ class Numbers:
         yield errors
         yield self._histogram(
             "serai_produce_seconds",
-            "From a request that waits for the disk being handled to its answer: the first one of each turn of the server",
+            "From a request that waits for the disk being handled to its answer: the first, so the longest, of each turn",
             buckets=state.produce_times.steps(), sum_value=state.produce_times.total_s,
         )  # fmt: skip
         yield self._gauge("serai_inflight_bytes", "Answers that nobody has taken yet", value=state.untaken_bytes)
@@ -158,7 +158,9 @@ class Numbers:
             family.add_metric([name], count)
         yield family
         family = self._gauge(
-            "serai_log_bytes", "Bytes on the disk held by the log, of topics in use since the start", labels=["topic"]
+            "serai_log_bytes",
+            "Bytes on the disk held by the log, reserved ones too, of topics in use",
+            labels=["topic"],
         )
         for name, count in self._held.items():
             family.add_metric([name], count)

@@ -11,7 +11,7 @@ sockets as it always does.
 Invariants
 - what is spent in vain is bounded: `CREDIT_MAX` vigils in a row, then one in `TURNS_A_TRIAL` turns
 - while somebody waits for the disk the loop sleeps: the flush thread needs the interpreter
-- without guests that speak the loop sleeps
+- without guests that speak the loop sleeps; its own turn of every second tries as rarely as any other in vain
 """
 
 from __future__ import annotations

@@ -392,7 +392,7 @@ class Runway:
     @property
     def _is_bulk(self) -> bool:
         """Whether memory comes in large pages: much is written, and nobody waits for the disk after each little of it."""
-        return self.window >= limits.RESIDENT_WINDOW_MIN and not self.hurried
+        return self.files.page_bytes >= LARGE_BYTES and self.window >= limits.RESIDENT_WINDOW_MIN and not self.hurried
 
     def hurry(self, offset: int) -> bool:
         """Somebody waits for the disk: whatever lies ready ahead of an offset in large pages is made ready anew in small ones.

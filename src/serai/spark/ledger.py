@@ -24,6 +24,7 @@ import os
 import shutil
 import struct
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -152,6 +153,8 @@ def commit(data: Path, writer: str, batch: int, files: Sequence[Path], *, once: 
         raw = ledger.get(key)
         entry = Entry.load(raw) if raw is not None else None
         if entry is not None and entry.copying:
+            for name in entry.files:  # all of it is looked at before any of it becomes visible
+                deque(read_staged(_folder(data, writer) / name), maxlen=0)
             _finish(engine, ledger, writer, entry, data)
             entry = replace(entry, copying=False)
         done = once and entry is not None and entry.batch >= batch

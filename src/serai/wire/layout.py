@@ -566,6 +566,6 @@ def encode(value: Layout, form: Form) -> list[bytes | Span]:
     pieces: list[bytes | Span] = []
     try:
         codec(type(value), form)[0](value, pieces.append)
-    except (struct.error, AttributeError, TypeError) as error:
+    except (struct.error, AttributeError, TypeError, UnicodeEncodeError) as error:
         raise Misuse(f"{value!r} is no {type(value).__name__} of {form}: {error}") from None
     return pieces

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from serai.wire.buffer import Piece
 
 ANY_FORM = SEED  # heads are the same in every form
-write_head, read_head = codec(Head, ANY_FORM)
+_, read_head = codec(Head, ANY_FORM)
 DONE = flat(encode(Status(status=0, error=""), ANY_FORM))
 
 
@@ -377,10 +377,7 @@ def framed(front: Head, payload: list[Piece]) -> list[Piece]:
     front.length = REQUEST_HEAD_BYTES + sum(map(len, payload))
     if front.length > limits.FRAME_BYTES_MAX:
         raise Misuse(f"a frame of {front.length} bytes, the limit is {limits.FRAME_BYTES_MAX}")
-    pieces: list[Piece] = []
-    write_head(front, pieces.append)
-    pieces += payload
-    return joined(pieces)
+    return joined([*encode(front, ANY_FORM), *payload])
 
 
 def recognise(first_bytes: bytes | memoryview) -> bool | None:

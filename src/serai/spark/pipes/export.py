@@ -38,7 +38,7 @@ KEPT = "partition,offset,key,value,timestamp,timestampType,headers,producer,door
 ROW_GROUP_ROWS = 1_000_000
 ROW_GROUP_BYTES = 64 << 20
 DAY_US = 86_400_000_000
-SAMPLE_BYTES = 256 << 10  # of the bodies of a row group, from all over it
+SAMPLE_BYTES = 256 << 10  # of the bodies of a row group, from the beginning of each batch in it
 WORTH = 0.95  # of its bytes; bodies that stay longer than that are not compressed: it takes three times what writing them does
 
 

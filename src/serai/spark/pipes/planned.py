@@ -17,7 +17,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from serai.errors import Misuse
+from serai.errors import Corrupt, Misuse
 from serai.spark.offsets import Offsets
 from serai.spark.pipes import batches
 from serai.spark.pipes.place import BATCH
@@ -60,6 +60,8 @@ class Planned:
             state: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {"v": VERSION, "query": str(uuid.uuid4()), "batch": -1, "start": None, "end": None}
+        except ValueError as error:
+            raise Corrupt(f"{self._path} is no JSON: {error}", file=str(self._path)) from None
         if state.get("v") != VERSION:
             raise Misuse(f"{self._path} has version {state.get('v')!r}, this serai reads version {VERSION}")
         return state
